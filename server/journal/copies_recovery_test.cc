@@ -96,6 +96,7 @@ class CopiesTrial {
       options.node.replica_timeout = absl::Milliseconds(200);
       options.node.replica_probe_interval = absl::Milliseconds(5);
       options.journal.level = Durability::kSynced;
+      options.journal.snapshots.changes_share = 20;
       nodes_.push_back(std::make_unique<JournaledNode>(options));
       Link(n);
     }

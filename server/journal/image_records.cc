@@ -126,7 +126,8 @@ absl::StatusOr<ImageRecord> DecodeImage(std::span<const std::byte> bytes) {
     seen.seq = GetId<UpdateSeq>(in);
     seen.time = GetTime(in);
   }
-  if (!in.at_end() || !is_known || record.position == 0) return DamagedImage("image");
+  if (!in.at_end() || !is_known || record.position == 0 || record.base > record.number)
+    return DamagedImage("image");
   return record;
 }
 

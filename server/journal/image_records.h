@@ -23,7 +23,7 @@ inline constexpr std::uint64_t kWindowBytesMax = std::uint64_t{1} << 33;
 // tables and the units.
 struct ImageRecord {
   std::uint64_t number = 0;       // The snapshot's.
-  std::uint64_t base = 0;         // The snapshot that has what this one leaves out; 0: none.
+  std::uint64_t base = 0;         // The first snapshot of its chain, which has all rows; may be it.
   std::uint64_t position = 0;     // The journal's first record that is not in the image.
   std::uint64_t log_process = 0;  // The process that made it.
   absl::Time time;

@@ -15,6 +15,8 @@
 namespace embla {
 namespace {
 
+constexpr std::uint64_t kAllRows = std::numeric_limits<std::uint64_t>::max();
+
 absl::Status AtRecord(LogLsn lsn, absl::StatusCode code, const absl::Status& status) {
   return absl::Status(code, absl::StrCat("record ", ToInt(lsn),
                                          " of the journal cannot be repeated: ", status.message()));
@@ -22,40 +24,46 @@ absl::Status AtRecord(LogLsn lsn, absl::StatusCode code, const absl::Status& sta
 
 }  // namespace
 
-absl::Status JournalPlayer::Begin(SnapshotReader& snapshot) {
-  SnapshotHead& head = snapshot.head();
+absl::Status JournalPlayer::Begin(SnapshotChain snapshots) {
+  SnapshotHead& head = snapshots.back()->head();
   EMBLA_RETURN_IF_ERROR(node_.images().Begin(head.image));
   units_.Restore(head.record.log_process, std::move(head.units));
   self_ = head.image.self;
   for (const TableImage& table : head.image.tables) {
     if (table.groups.has_value() && table.groups->is_due) sync_due_.insert(table.table);
   }
-  snapshot_ = &snapshot;
+  snapshots_ = std::move(snapshots);
   return absl::OkStatus();
 }
 
 absl::Status JournalPlayer::WriteRows(std::uint64_t position) {
-  while (snapshot_ != nullptr) {
-    EMBLA_ASSIGN_OR_RETURN(SnapshotReader::Rows* const rows, snapshot_->Front());
-    if (rows == nullptr) {
-      EMBLA_RETURN_IF_ERROR(Drain());
-      node_.images().End();
-      snapshot_ = nullptr;
-    } else if (rows->position > position) {
-      break;
-    } else {
-      CrashPoint("recovery.rows");
-      const std::size_t size = rows->bytes.size();
-      BeginAhead(size);
-      node_.images().Write(rows->window, std::move(rows->bytes),
-                           [this, size, lsn = lsn_](const absl::Status& status) {
-                             End(size, lsn,
-                                 status.ok() ? absl::StatusOr<Applied>(Applied()) : status);
-                           });
-      snapshot_->Pop();
-    }
+  while (!snapshots_.empty()) {
+    SnapshotReader& oldest = *snapshots_.front();
+    const bool is_last = snapshots_.size() == 1;
+    EMBLA_RETURN_IF_ERROR(WriteRows(oldest, is_last ? position : kAllRows));
+    EMBLA_ASSIGN_OR_RETURN(const SnapshotReader::Rows* const left, oldest.Front());
+    if (left != nullptr) break;
+    snapshots_.erase(snapshots_.begin());
+    if (!is_last) continue;
+    EMBLA_RETURN_IF_ERROR(Drain());
+    node_.images().End();
   }
   return absl::OkStatus();
+}
+
+absl::Status JournalPlayer::WriteRows(SnapshotReader& snapshot, std::uint64_t position) {
+  while (true) {
+    EMBLA_ASSIGN_OR_RETURN(SnapshotReader::Rows* const rows, snapshot.Front());
+    if (rows == nullptr || rows->position > position) return absl::OkStatus();
+    CrashPoint("recovery.rows");
+    const std::size_t size = rows->bytes.size();
+    BeginAhead(size);
+    node_.images().Write(
+        rows->window, std::move(rows->bytes), [this, size, lsn = lsn_](const absl::Status& status) {
+          End(size, lsn, status.ok() ? absl::StatusOr<Applied>(Applied()) : status);
+        });
+    snapshot.Pop();
+  }
 }
 
 absl::Status JournalPlayer::Play(const LogRecordView& record) {
@@ -302,7 +310,7 @@ absl::Status JournalPlayer::PlayControl(std::span<const std::byte> bytes) {
 }
 
 absl::StatusOr<RestoredNode> JournalPlayer::Finish() {
-  EMBLA_RETURN_IF_ERROR(WriteRows(std::numeric_limits<std::uint64_t>::max()));
+  EMBLA_RETURN_IF_ERROR(WriteRows(kAllRows));
   EMBLA_RETURN_IF_ERROR(Drain());
   units_.BeginProcess();
   RestoredNode node;

@@ -32,9 +32,10 @@ class JournalPlayer {
   explicit JournalPlayer(ShardNode& node) : node_(node) {}
   ~JournalPlayer() { static_cast<void>(Drain()); }
 
-  // Begins with a snapshot, not owned, instead of nothing: the records from its position on follow.
-  // Its rows are written where they were read.
-  absl::Status Begin(SnapshotReader& snapshot);
+  // Begins with a chain of snapshots, not empty, instead of nothing: the records from the position
+  // of the last one on follow. Its rows are written where they were read, after those of the
+  // others.
+  absl::Status Begin(SnapshotChain snapshots);
 
   // The next record. Errors, after which the player is of no use, name the record:
   //   DataLoss            it does not fit those before it
@@ -57,8 +58,9 @@ class JournalPlayer {
   static constexpr std::size_t kAheadMax = 64;
   static constexpr std::size_t kAheadBytesMax = std::size_t{128} << 20;
 
-  // Writes the snapshot's rows that were read before record `position`.
+  // Writes the snapshots' rows that were read before record `position`.
   absl::Status WriteRows(std::uint64_t position);
+  absl::Status WriteRows(SnapshotReader& snapshot, std::uint64_t position);
   absl::Status PlayKind(JournalKind kind, Buffer bytes);
   absl::Status PlayProcess(std::span<const std::byte> bytes);
   absl::Status PlayDecision(JournalKind kind, Buffer bytes);
@@ -84,8 +86,8 @@ class JournalPlayer {
   absl::Status Drain();
   absl::Status FirstError();
 
-  ShardNode& node_;                     // Not owned; outlives this object.
-  SnapshotReader* snapshot_ = nullptr;  // Not owned; null: none, or all its rows are written.
+  ShardNode& node_;          // Not owned; outlives this object.
+  SnapshotChain snapshots_;  // Those with rows that are not written yet.
   BufferPool buffers_;
   std::uint64_t records_ = 0;
   std::uint64_t bytes_ = 0;

@@ -71,24 +71,24 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
     if (options.on_progress) options.on_progress({player.records(), player.bytes()});
     return played;
   };
-  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotReader> snapshot,
-                         OpenNewestSnapshot(storage));
+  EMBLA_ASSIGN_OR_RETURN(SnapshotChain snapshots, OpenSnapshots(storage));
+  JournalRecovery& recovery = journal->recovery_;
   log.needed_from = LogLsn{1};
-  if (snapshot != nullptr) {
-    EMBLA_RETURN_IF_ERROR(snapshot->MakeDurable());
-    log.needed_from = LogLsn{snapshot->head().record.position};
-    EMBLA_RETURN_IF_ERROR(player.Begin(*snapshot));
+  if (!snapshots.empty()) {
+    for (const std::unique_ptr<SnapshotReader>& snapshot : snapshots) {
+      EMBLA_RETURN_IF_ERROR(snapshot->MakeDurable());
+      recovery.snapshot_bytes += snapshot->bytes();
+    }
+    recovery.base = snapshots.front()->head().record.number;
+    recovery.snapshot = snapshots.back()->head().record.number;
+    log.needed_from = LogLsn{snapshots.back()->head().record.position};
+    EMBLA_RETURN_IF_ERROR(player.Begin(std::move(snapshots)));
   }
   EMBLA_ASSIGN_OR_RETURN(journal->log_, NodeLog::Open(journal->storage_, log, play));
-  JournalRecovery& recovery = journal->recovery_;
   EMBLA_ASSIGN_OR_RETURN(recovery.node, player.Finish());
   recovery.records = player.records();
   recovery.bytes = player.bytes();
   recovery.updates = player.updates();
-  if (snapshot != nullptr) {
-    recovery.snapshot = snapshot->head().record.number;
-    recovery.snapshot_bytes = snapshot->bytes();
-  }
   journal->bytes_ = recovery.bytes;
   recovery.took = absl::Now() - start;
   journal->recovered_bytes_.Set(static_cast<double>(recovery.bytes));
@@ -117,10 +117,10 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
 
 absl::Status NodeJournal::MakeSnapshots(LogStorage& storage, const NodeLogOptions& log,
                                         ShardNode& node) {
-  // Snapshots that were never whole, or are damaged, make room; the one that was read stays.
+  // Snapshots that were never whole, or are damaged, make room; those that were read stay.
   EMBLA_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers, SnapshotStorage::List(storage));
   for (const std::uint64_t number : numbers) {
-    if (number == recovery_.snapshot) continue;
+    if (number >= recovery_.base && number <= recovery_.snapshot) continue;
     const absl::Status removed = SnapshotStorage(storage, number).RemoveAll();
     if (!removed.ok()) LogWarning("journal", "a snapshot stays: ", removed.message());
   }

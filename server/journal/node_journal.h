@@ -45,7 +45,9 @@ struct JournalRecovery {
   std::uint64_t records = 0;
   std::uint64_t bytes = 0;  // Bytes of their content.
   std::uint64_t updates = 0;
-  std::uint64_t snapshot = 0;  // The snapshot that it began with; 0: none.
+  // It began with the snapshots from `base` to `snapshot`; 0: with none. They have so many bytes.
+  std::uint64_t base = 0;
+  std::uint64_t snapshot = 0;
   std::uint64_t snapshot_bytes = 0;
   absl::Duration took;
   RestoredNode node;  // For the mover.

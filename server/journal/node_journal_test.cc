@@ -81,6 +81,7 @@ class Trial {
     options.node.threads_per_device = 1 + random_() % 2;
     options.journal.log.segment_bytes_max = 1 << 20;
     options.journal.level = Pick({Durability::kWritten, Durability::kSynced});
+    options.journal.snapshots.changes_share = Pick({0.5, 20.0});
     level_ = options.journal.level;
     model_ = *ShardNode::Create(options.node, pool_);
     if (seed % 2 == 0) GiveGpus(options.node);

@@ -11,9 +11,11 @@
 #include "absl/strings/str_format.h"
 #include "core/base/ids.h"
 #include "core/base/log.h"
+#include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/plan/plan_delta.h"
 #include "server/journal/unit_records.h"
+#include "server/log/log_note.h"
 #include "server/log/log_recovery.h"
 
 namespace embla {
@@ -73,16 +75,15 @@ absl::Status SnapshotStorage::RemoveAll() {
 
 SnapshotWriter::SnapshotWriter(LogStorage& directory, std::uint64_t segment_bytes_max,
                                std::uint64_t number)
-    : storage_(directory, number),
-      segment_bytes_max_(segment_bytes_max),
-      segments_(storage_, segment_bytes_max, std::nullopt) {}
+    : storage_(directory, number), segment_bytes_max_(segment_bytes_max) {
+  segment_.log_id = RandomId64();
+}
 
 absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Begin(
     LogStorage& directory, std::uint64_t segment_bytes_max, const SnapshotHead& head) {
   std::unique_ptr<SnapshotWriter> writer(
       new SnapshotWriter(directory, segment_bytes_max, head.record.number));
   EMBLA_RETURN_IF_ERROR(writer->storage_.RemoveAll());
-  EMBLA_RETURN_IF_ERROR(writer->segments_.Start());
   const auto append = [&](JournalKind kind, const std::string& record) {
     return writer->Append(kind, LogPayload(record));
   };
@@ -107,22 +108,26 @@ absl::Status SnapshotWriter::Append(JournalKind kind, LogPayload payload) {
                                      .level = Durability::kSynced,
                                      .kind = static_cast<std::uint16_t>(kind)},
                                     std::move(payload));
-  if (!segments_.Fits(record.size())) {
-    if (record.size() + kSegmentHeaderBytes > segment_bytes_max_) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "a record of ", record.size(), " bytes does not fit a segment of ", segment_bytes_max_));
-    }
-    EMBLA_RETURN_IF_ERROR(segments_.file().Sync());
-    EMBLA_RETURN_IF_ERROR(segments_.Rotate(next_lsn_));
-    synced_end_ = next_lsn_;
+  if (files_.empty() || files_.back()->size() + record.size() > segment_bytes_max_) {
+    EMBLA_RETURN_IF_ERROR(BeginSegment());
   }
-  const std::uint32_t crc = SealLogRecord(
-      {.seed = segments_.seed(), .lsn = next_lsn_, .durable_end = synced_end_}, record);
-  const std::string_view piece = record;
-  EMBLA_RETURN_IF_ERROR(segments_.Write({&piece, 1}, crc));
+  last_crc_ = SealLogRecord(
+      {.seed = SegmentSeed(segment_), .lsn = next_lsn_, .durable_end = LogLsn{1}}, record);
+  EMBLA_RETURN_IF_ERROR(files_.back()->Append(record));
   next_lsn_ = LogLsn{ToInt(next_lsn_) + 1};
   bytes_ += record.size();
   return absl::OkStatus();
+}
+
+absl::Status SnapshotWriter::BeginSegment() {
+  ++segment_.number;
+  segment_.first_lsn = next_lsn_;
+  segment_.previous_bytes = files_.empty() ? 0 : files_.back()->size();
+  segment_.previous_crc = last_crc_;
+  EMBLA_ASSIGN_OR_RETURN(files_.emplace_back(),
+                         storage_.Open(SegmentName(segment_.number), /*reserved_bytes=*/0));
+  last_crc_ = SegmentSeed(segment_);
+  return files_.back()->Append(EncodeSegmentHeader(segment_));
 }
 
 absl::Status SnapshotWriter::Add(const RowWindow& window, const WindowRows& rows) {
@@ -140,15 +145,11 @@ absl::Status SnapshotWriter::Add(const RowWindow& window, const WindowRows& rows
 }
 
 absl::Status SnapshotWriter::Finish() {
-  // Nobody looks at a snapshot without its last record: that one is synced after the others.
-  EMBLA_RETURN_IF_ERROR(segments_.file().Sync());
   EMBLA_RETURN_IF_ERROR(
       Append(JournalKind::kImageEnd, LogPayload(EncodeImageEnd({ToInt(next_lsn_) - 1}))));
-  EMBLA_RETURN_IF_ERROR(segments_.file().Sync());
-  segments_.Note(next_lsn_);
-  // Gives the room back that was reserved for more.
-  EMBLA_RETURN_IF_ERROR(segments_.file().Truncate(segments_.file().size()));
-  return storage_.Remove(std::string(kSpareName));
+  for (const std::unique_ptr<LogFile>& file : files_) EMBLA_RETURN_IF_ERROR(file->Sync());
+  EMBLA_RETURN_IF_ERROR(storage_.SyncDirectory());
+  return WriteLogNote(storage_, {segment_.log_id, segment_.number, next_lsn_});
 }
 
 absl::StatusOr<std::unique_ptr<SnapshotReader>> SnapshotReader::Open(LogStorage& directory,
@@ -185,9 +186,11 @@ absl::StatusOr<std::unique_ptr<SnapshotReader>> SnapshotReader::Open(LogStorage&
 }
 
 absl::Status SnapshotReader::MakeDurable() {
-  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<LogFile> newest,
-                         storage_.Open(SegmentName(segments_.back()), /*reserved_bytes=*/0));
-  EMBLA_RETURN_IF_ERROR(newest->Sync());
+  for (const std::uint64_t segment : segments_) {
+    EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<LogFile> file,
+                           storage_.Open(SegmentName(segment), /*reserved_bytes=*/0));
+    EMBLA_RETURN_IF_ERROR(file->Sync());
+  }
   return storage_.SyncDirectory();
 }
 
@@ -254,18 +257,29 @@ absl::StatusOr<SnapshotReader::Rows*> SnapshotReader::Front() {
   return absl::DataLossError("a snapshot ends amid the rows of a window");
 }
 
-absl::StatusOr<std::unique_ptr<SnapshotReader>> OpenNewestSnapshot(LogStorage& directory) {
+absl::StatusOr<SnapshotChain> OpenSnapshots(LogStorage& directory) {
   EMBLA_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers,
                          SnapshotStorage::List(directory));
-  for (auto number = numbers.rbegin(); number != numbers.rend(); ++number) {
+  SnapshotChain chain;
+  for (const std::uint64_t number : numbers) {
     absl::StatusOr<std::unique_ptr<SnapshotReader>> snapshot =
-        SnapshotReader::Open(directory, *number);
-    if (snapshot.ok() || absl::IsFailedPrecondition(snapshot.status())) return snapshot;
+        SnapshotReader::Open(directory, number);
+    if (absl::IsFailedPrecondition(snapshot.status())) return snapshot.status();
     if (absl::IsNotFound(snapshot.status())) continue;
-    LogError("journal", "a snapshot cannot be read number=", *number,
-             " reason=", snapshot.status().message());
+    if (!snapshot.ok()) {
+      LogError("journal", "a snapshot cannot be read number=", number,
+               " reason=", snapshot.status().message());
+      continue;
+    }
+    const ImageRecord& record = (*snapshot)->head().record;
+    if (record.base == number) chain.clear();
+    // One that is taken without its predecessor's rows says nothing.
+    const bool follows = record.base == number ||
+                         (!chain.empty() && chain.front()->head().record.number == record.base &&
+                          chain.back()->head().record.number + 1 == number);
+    if (follows) chain.push_back(*std::move(snapshot));
   }
-  return nullptr;
+  return chain;
 }
 
 }  // namespace embla

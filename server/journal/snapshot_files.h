@@ -64,7 +64,8 @@ struct SnapshotHead {
   std::vector<RestoredUnit> units;
 };
 
-// Writes one snapshot. Thread safety: none.
+// Writes one snapshot. Nothing is synced before its end: until then nobody looks at it.
+// Thread safety: none.
 class SnapshotWriter {
  public:
   // `directory` is not owned and outlives this object. ResourceExhausted: the disk is full.
@@ -82,11 +83,14 @@ class SnapshotWriter {
   SnapshotWriter(LogStorage& directory, std::uint64_t segment_bytes_max, std::uint64_t number);
   absl::Status Append(JournalKind kind, LogPayload payload);
 
+  absl::Status BeginSegment();
+
   SnapshotStorage storage_;
   const std::uint64_t segment_bytes_max_;
-  LogSegments segments_;
+  SegmentHeader segment_;  // The last one's; number 0: none.
+  std::uint32_t last_crc_ = 0;
   LogLsn next_lsn_{1};
-  LogLsn synced_end_{1};
+  std::vector<std::unique_ptr<LogFile>> files_;
   std::uint64_t bytes_ = 0;
 };
 
@@ -130,8 +134,11 @@ class SnapshotReader {
   std::uint64_t filled_ = 0;  // Bytes of the last ones.
 };
 
-// The newest snapshot that is whole; null: there is none. A damaged one, which is logged, is left
-// for the one before it.
-absl::StatusOr<std::unique_ptr<SnapshotReader>> OpenNewestSnapshot(LogStorage& directory);
+// A base and the snapshots that were taken since, which have the rows that had changed since the
+// one before; none: nothing is whole. Where a snapshot is damaged, which is logged, the chain ends
+// before it.
+using SnapshotChain = std::vector<std::unique_ptr<SnapshotReader>>;
+// The newest chain.
+absl::StatusOr<SnapshotChain> OpenSnapshots(LogStorage& directory);
 
 }  // namespace embla

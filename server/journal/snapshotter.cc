@@ -19,8 +19,8 @@ class Snapshotter::Reading {
  public:
   using Result = absl::StatusOr<std::vector<WindowRows>>;
 
-  Reading(NodeImages& images, const RowWindow& window) {
-    images.Read(window, [state = state_](Result result) {
+  Reading(NodeImages& images, const RowWindow& window, bool changed_only) {
+    images.Read(window, changed_only, [state = state_](Result result) {
       const MutexLock lock(state->mu);
       state->result = std::move(result);
       state->changed.NotifyAll();
@@ -42,8 +42,8 @@ class Snapshotter::Reading {
 };
 
 Snapshotter::Snapshotter(const SnapshotOptions& options, Node node, std::uint64_t newest,
-                         std::uint64_t newest_bytes, Metrics* metrics)
-    : options_(options), node_(std::move(node)), newest_(newest), newest_bytes_(newest_bytes) {
+                         std::uint64_t expected_bytes, Metrics* metrics)
+    : options_(options), node_(std::move(node)), newest_(newest), base_bytes_(expected_bytes) {
   if (metrics == nullptr) return;
   taken_ = metrics->MakeCounter(MetricNamed("embla_snapshots_total"), {"taken"});
   failed_ = metrics->MakeCounter(MetricNamed("embla_snapshots_total"), {"failed"});
@@ -89,7 +89,7 @@ bool Snapshotter::IsDue() const {
   const std::uint64_t kept = node_.journal_bytes() - journal_at_newest_;
   journal_kept_.Set(static_cast<double>(kept));
   const auto share =
-      static_cast<std::uint64_t>(options_.journal_share * static_cast<double>(newest_bytes_));
+      static_cast<std::uint64_t>(options_.journal_share * static_cast<double>(base_bytes_));
   return kept >= std::max(options_.journal_bytes_min, share);
 }
 
@@ -101,39 +101,57 @@ absl::Status Snapshotter::TakePaced(const WhileAtRest& while_at_rest, bool paced
   const MutexLock lock(take_mu_);
   const absl::Time begun = absl::Now();
   const std::uint64_t journal_before = node_.journal_bytes();
+  const auto share =
+      static_cast<std::uint64_t>(options_.changes_share * static_cast<double>(chain_.base_bytes));
+  if (chain_.base == 0 || chain_.change_bytes >= share) {
+    // There is no room for the journal behind two snapshots beside two bases.
+    if (chain_.base != 0) {
+      chain_.position_before = chain_.position;
+      EMBLA_RETURN_IF_ERROR(GiveUp());
+    }
+    chain_.base = 0;
+  }
   SnapshotHead head;
   head.record.number = newest_ + 1;
-  absl::StatusOr<NodeImages::Taken> taken = Begin(while_at_rest, &head);
-  absl::Status status = taken.status();
-  std::uint64_t bytes = 0;
-  if (status.ok()) {
-    auto writer = SnapshotWriter::Begin(node_.directory, node_.segment_bytes_max, head);
-    status = writer.status();
-    CrashPoint("snapshot.begun");
-    if (status.ok()) status = Copy(taken->windows, paced, **writer);
-    if (status.ok()) bytes = (*writer)->bytes();
-    if (!status.ok()) {
-      static_cast<void>(SnapshotStorage(node_.directory, head.record.number).RemoveAll());
-    }
-  }
-  if (!status.ok()) {
-    if (!absl::IsCancelled(status)) failed_.Add();
-    return status;
+  head.record.base = chain_.base == 0 ? head.record.number : chain_.base;
+  const absl::StatusOr<std::uint64_t> bytes = Write(while_at_rest, paced, &head);
+  if (!bytes.ok()) {
+    if (!absl::IsCancelled(bytes.status())) failed_.Add();
+    return bytes.status();
   }
   CrashPoint("snapshot.whole");
   newest_ = head.record.number;
+  const bool is_base = head.record.base == newest_;
+  chain_.base = head.record.base;
+  chain_.position_before = is_base ? head.record.position : chain_.position;
+  chain_.position = head.record.position;
+  chain_.change_bytes = is_base ? 0 : chain_.change_bytes + *bytes;
+  if (is_base) chain_.base_bytes = *bytes;
   {
     const MutexLock known(mu_);
-    newest_bytes_ = bytes;
+    base_bytes_ = chain_.base_bytes;
     journal_at_newest_ = journal_before;
   }
   taken_.Add();
-  size_.Set(static_cast<double>(bytes));
+  size_.Set(static_cast<double>(chain_.base_bytes + chain_.change_bytes));
   seconds_.Observe(absl::Now() - begun);
-  LogInfo("journal", "snapshot number=", newest_, " bytes=", bytes,
-          " position=", head.record.position,
-          " seconds=", absl::ToDoubleSeconds(absl::Now() - begun));
-  return Replace(head);
+  LogInfo("journal", "snapshot number=", newest_, " base=", chain_.base, " bytes=", *bytes,
+          " position=", chain_.position, " seconds=", absl::ToDoubleSeconds(absl::Now() - begun));
+  return GiveUp();
+}
+
+absl::StatusOr<std::uint64_t> Snapshotter::Write(const WhileAtRest& while_at_rest, bool paced,
+                                                 SnapshotHead* head) {
+  EMBLA_ASSIGN_OR_RETURN(const NodeImages::Taken taken, Begin(while_at_rest, head));
+  // Rows that are read count as read: without this snapshot, the next one has to have all of them.
+  const bool changed_only = std::exchange(chain_.base, 0) != 0;
+  auto writer = SnapshotWriter::Begin(node_.directory, node_.segment_bytes_max, *head);
+  absl::Status status = writer.status();
+  CrashPoint("snapshot.begun");
+  if (status.ok()) status = Copy(taken.windows, changed_only, paced, **writer);
+  if (status.ok()) return (*writer)->bytes();
+  static_cast<void>(SnapshotStorage(node_.directory, head->record.number).RemoveAll());
+  return status;
 }
 
 absl::StatusOr<NodeImages::Taken> Snapshotter::Begin(const WhileAtRest& while_at_rest,
@@ -162,19 +180,19 @@ absl::StatusOr<NodeImages::Taken> Snapshotter::Begin(const WhileAtRest& while_at
 }
 
 // The next window is read while the one before is written: their positions rise.
-absl::Status Snapshotter::Copy(const std::vector<RowWindow>& windows, bool paced,
+absl::Status Snapshotter::Copy(const std::vector<RowWindow>& windows, bool changed_only, bool paced,
                                SnapshotWriter& writer) {
   const absl::Time begun = absl::Now();
   std::optional<Reading> next;
   std::uint64_t counted = 0;
   for (std::size_t i = 0; i < windows.size(); ++i) {
-    if (!next.has_value()) next.emplace(node_.images, windows[i]);
+    if (!next.has_value()) next.emplace(node_.images, windows[i], changed_only);
     EMBLA_ASSIGN_OR_RETURN(std::vector<WindowRows> rows, next->Wait());
     next.reset();
     if (!Pace(paced ? writer.bytes() : 0, static_cast<double>(i) / windows.size(), begun)) {
       return absl::CancelledError("the node stops");
     }
-    if (i + 1 < windows.size()) next.emplace(node_.images, windows[i + 1]);
+    if (i + 1 < windows.size()) next.emplace(node_.images, windows[i + 1], changed_only);
     std::ranges::sort(rows, {}, &WindowRows::position);
     for (const WindowRows& on_device : rows) {
       held_.Observe(on_device.held);
@@ -195,9 +213,9 @@ bool Snapshotter::Pace(std::uint64_t done, double share_done, absl::Time begun) 
   if (stopping_ || done == 0) return !stopping_;
   const std::uint64_t journal = node_.journal_bytes() - journal_at_newest_;
   // How far it would have to be for the journal not to grow beyond its share.
-  const double growth = options_.growth_share * static_cast<double>(newest_bytes_);
+  const double growth = options_.growth_share * static_cast<double>(base_bytes_);
   const double due = growth > 0 ? (static_cast<double>(journal) -
-                                   options_.journal_share * static_cast<double>(newest_bytes_)) /
+                                   options_.journal_share * static_cast<double>(base_bytes_)) /
                                       growth
                                 : 1.0;
   if (share_done < due) return true;
@@ -208,13 +226,13 @@ bool Snapshotter::Pace(std::uint64_t done, double share_done, absl::Time begun) 
   return !stopping_;
 }
 
-absl::Status Snapshotter::Replace(const SnapshotHead& head) {
-  EMBLA_RETURN_IF_ERROR(node_.log.Truncate(LogLsn{head.record.position}));
+absl::Status Snapshotter::GiveUp() {
+  EMBLA_RETURN_IF_ERROR(node_.log.Truncate(LogLsn{chain_.position_before}));
   CrashPoint("snapshot.truncated");
   EMBLA_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers,
                          SnapshotStorage::List(node_.directory));
   for (const std::uint64_t number : numbers) {
-    if (number >= head.record.number) continue;
+    if (number >= chain_.base) continue;
     EMBLA_RETURN_IF_ERROR(SnapshotStorage(node_.directory, number).RemoveAll());
   }
   return absl::OkStatus();

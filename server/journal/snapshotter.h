@@ -25,15 +25,18 @@ namespace embla {
 
 struct SnapshotOptions {
   // A snapshot is taken when the journal has so many bytes since the last one, and at least this
-  // share of what the last one has.
+  // share of what the base, the last snapshot of all rows, has.
   std::uint64_t journal_bytes_min = std::uint64_t{256} << 20;
-  double journal_share = 0.75;
-  // It is paced so that the journal grows by at most this share of it meanwhile,
-  double growth_share = 0.5;
+  double journal_share = 0.35;
+  // It is paced so that the journal grows by at most this share of the base meanwhile,
+  double growth_share = 0.25;
   // and no slower than this, when nothing is trained.
   std::uint64_t bytes_per_second_min = std::uint64_t{64} << 20;
+  // It has the rows that have changed since the one before, until these have had this share of the
+  // base's bytes: then it is the next base.
+  double changes_share = 0.5;
   absl::Duration look_every = absl::Milliseconds(200);
-  absl::Duration retry_after = absl::Seconds(5);  // After one that could not be taken.
+  absl::Duration retry_after = absl::Seconds(1);  // After one that could not be taken.
 };
 
 // Thread safety: Take and Stop may be called from any thread.
@@ -51,10 +54,11 @@ class Snapshotter {
     std::uint64_t log_process = 0;
     std::uint64_t segment_bytes_max = 0;
   };
-  // `newest`: number of the newest snapshot so far, 0: none; it has `newest_bytes`, or, without
-  // one, so many are expected. `metrics` may be null.
+  // `newest`: number of the newest snapshot so far, 0: none. About `expected_bytes` are expected of
+  // the next one, which is a base: nobody knows what has changed since an earlier process.
+  // `metrics` may be null.
   Snapshotter(const SnapshotOptions& options, Node node, std::uint64_t newest,
-              std::uint64_t newest_bytes, Metrics* metrics);
+              std::uint64_t expected_bytes, Metrics* metrics);
   ~Snapshotter() { Stop(); }
 
   // Takes snapshots from now on, on a thread of its own, when they are due.
@@ -71,10 +75,15 @@ class Snapshotter {
   void Run();
   bool IsDue() const;
   absl::Status TakePaced(const WhileAtRest& while_at_rest, bool paced);
+  // Returns its bytes.
+  absl::StatusOr<std::uint64_t> Write(const WhileAtRest& while_at_rest, bool paced,
+                                      SnapshotHead* head);
   absl::StatusOr<NodeImages::Taken> Begin(const WhileAtRest& while_at_rest, SnapshotHead* head);
-  absl::Status Copy(const std::vector<RowWindow>& windows, bool paced, SnapshotWriter& writer);
-  // Gives up the journal before `head`, and the snapshots before it.
-  absl::Status Replace(const SnapshotHead& head);
+  absl::Status Copy(const std::vector<RowWindow>& windows, bool changed_only, bool paced,
+                    SnapshotWriter& writer);
+  // Gives up what a start does not need any more: the journal behind the snapshot before this one,
+  // from which a start goes on if this one is damaged, and chains before the last one.
+  absl::Status GiveUp();
   // Waits as the pace asks; false: it is to stop.
   bool Pace(std::uint64_t done, double share_done, absl::Time begun);
 
@@ -88,14 +97,24 @@ class Snapshotter {
   Histogram seconds_;
   Histogram held_;
 
+  // The snapshots since the last base, itself included.
+  struct Chain {
+    std::uint64_t base = 0;  // Number; 0: the next snapshot begins a chain.
+    std::uint64_t base_bytes = 0;
+    std::uint64_t change_bytes = 0;     // Of the others.
+    std::uint64_t position = 0;         // Of the newest,
+    std::uint64_t position_before = 0;  // and of the one before it.
+  };
+
   Mutex take_mu_;  // One snapshot at a time; before mu_.
   std::uint64_t newest_ ABSL_GUARDED_BY(take_mu_);
+  Chain chain_ ABSL_GUARDED_BY(take_mu_);
 
   mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::uint64_t newest_bytes_ ABSL_GUARDED_BY(mu_);
-  // node_.journal_bytes() when the newest one was begun.
+  std::uint64_t base_bytes_ ABSL_GUARDED_BY(mu_);  // Those of the last base, or expected.
+  // node_.journal_bytes() when the newest snapshot was begun.
   std::uint64_t journal_at_newest_ ABSL_GUARDED_BY(mu_) = 0;
 
   WhileAtRest while_at_rest_;

@@ -92,6 +92,7 @@ class Trial {
       options.node.devices = node.devices;
       options.journal.level = level_;
       options.journal.log.segment_bytes_max = 1 << 20;
+      options.journal.snapshots.changes_share = 20;
       nodes_.push_back(std::make_unique<JournaledNode>(options));
       EMBLA_CHECK(nodes_.back()->node().InstallPlan(plan, node.id).ok());
     }

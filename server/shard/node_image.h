@@ -99,9 +99,10 @@ class NodeImages {
   // Calls `meanwhile` while all devices stand still. Unavailable: not now, as a unit or a copy
   // is on its way. Blocks; must not be called on a device thread. Requires: a journal.
   virtual absl::StatusOr<Taken> Take(const std::function<absl::Status()>& meanwhile) = 0;
-  // Reads what is here of the window, behind the requests that came before: `done` gets the rows of
-  // each device that has some, and runs on a device thread. Nothing of a table that is gone.
-  virtual void Read(const RowWindow& window,
+  // Reads what is here of the window, or, with `changed_only`, what has changed of it since it was
+  // last read; behind the requests that came before. `done` gets the rows of each device that has
+  // some, and runs on a device thread. Nothing of a table that is gone.
+  virtual void Read(const RowWindow& window, bool changed_only,
                     std::function<void(absl::StatusOr<std::vector<WindowRows>>)> done) = 0;
 
   // A new node begins with `image`. Errors: those of ShardNode::InstallPlan; DataLoss: it does not

@@ -15,6 +15,7 @@
 #include "server/shard/meeting_task.h"
 #include "server/shard/shard_node_impl.h"
 #include "server/shard/table_steps.h"
+#include "server/storage/dirty_rows.h"
 #include "server/table/row_io.h"
 #include "server/table/unit_io.h"
 #include "server/table/unit_shape.h"
@@ -44,10 +45,11 @@ absl::Duration Since(std::chrono::steady_clock::time_point begun) {
 // is not a background task: rows that change devices are found on one of them.
 class ReadWindowTask final : public DeviceTask {
  public:
-  ReadWindowTask(std::shared_ptr<const NodeTable> table, const RowWindow& window,
+  ReadWindowTask(std::shared_ptr<const NodeTable> table, const RowWindow& window, bool changed_only,
                  const Journal& journal, BufferPool& pool, std::size_t devices, ReadDone done)
       : table_(std::move(table)),
         window_(window),
+        changed_only_(changed_only),
         journal_(journal),
         pool_(pool),
         by_device_(devices),
@@ -80,25 +82,41 @@ class ReadWindowTask final : public DeviceTask {
   };
 
   absl::StatusOr<std::optional<Buffer>> Encode(const TableShard& shard, const OwnSlice& own) const {
-    absl::StatusOr<Buffer> bytes;
-    if (own.ids != nullptr) {
-      if (!own.present.ContainsAll(window_.rows)) return std::nullopt;
-      bytes = EncodeChunk(shard, own, ShapeOfBucket(table_->spec, window_), /*chunk=*/0, &pool_);
-    } else {
-      std::vector<RowId> rows;
-      const RowIntervals all = own.present.CommonWith(RowIntervals(window_.rows));
-      for (const RowInterval& here : all.intervals()) {
-        for (std::int64_t row = here.begin; row < here.end; ++row) rows.push_back(RowId{row});
-      }
-      if (rows.empty()) return std::nullopt;
-      bytes = EncodeRowsAt(shard, own, rows, &pool_);
-    }
+    const bool is_bucket = own.ids != nullptr;
+    if (is_bucket && !own.present.ContainsAll(window_.rows)) return std::nullopt;
+    const std::vector<RowId> rows = TakeRows(own);
+    // What a bucket knows of its ids changes without its rows, too.
+    if (rows.empty() && !is_bucket) return std::nullopt;
+    absl::StatusOr<Buffer> bytes = is_bucket
+                                       ? EncodeBucketRows(shard, own, window_.rows.begin, rows)
+                                       : EncodeRowsAt(shard, own, rows, &pool_);
     if (!bytes.ok()) return bytes.status();
     return *std::move(bytes);
   }
 
+  // Rows of the window that are to be read, and count as read. Rows that are still coming in count
+  // when they are present.
+  std::vector<RowId> TakeRows(const OwnSlice& own) const {
+    std::vector<RowId> rows;
+    std::vector<std::uint32_t> changed;
+    DirtyRows& dirty = *own.store->dirty_rows();
+    const RowIntervals here = own.present.CommonWith(RowIntervals(window_.rows));
+    for (const RowInterval& interval : here.intervals()) {
+      dirty.Take(DirtyReader::kSnapshots,
+                 static_cast<std::uint32_t>(interval.begin - own.slice.row_begin),
+                 static_cast<std::uint32_t>(interval.end - interval.begin), changed);
+      for (std::int64_t row = interval.begin; !changed_only_ && row < interval.end; ++row) {
+        rows.push_back(RowId{row});
+      }
+    }
+    if (!changed_only_) return rows;
+    for (const std::uint32_t slot : changed) rows.push_back(RowId{own.slice.row_begin + slot});
+    return rows;
+  }
+
   const std::shared_ptr<const NodeTable> table_;
   const RowWindow window_;
+  const bool changed_only_;
   const Journal& journal_;  // Not owned; outlives the task.
   BufferPool& pool_;        // Likewise.
   std::vector<OnDevice> by_device_;
@@ -225,14 +243,15 @@ absl::StatusOr<NodeImages::Taken> ShardNodeImpl::TakeStill(const NodeTables& tab
   return absl::UnavailableError("a table that the plan does not have is still here");
 }
 
-void ShardNodeImpl::Read(const RowWindow& window, ReadDone done) {
+void ShardNodeImpl::Read(const RowWindow& window, bool changed_only, ReadDone done) {
   const NodeTablesPtr tables = this->tables();
   const auto it = tables->tables.find(ToInt(window.table));
   if (it == tables->tables.end()) return done(std::vector<WindowRows>());
   const DeviceSet devices = it->second->shards[window.replica_group]->devices();
-  executors_->SubmitRead(std::make_unique<ReadWindowTask>(it->second, window, *journal_, pool_,
-                                                          devices_.size(), std::move(done)),
-                         devices);
+  executors_->SubmitRead(
+      std::make_unique<ReadWindowTask>(it->second, window, changed_only, *journal_, pool_,
+                                       devices_.size(), std::move(done)),
+      devices);
 }
 
 absl::Status ShardNodeImpl::Begin(const NodeImage& image) {

@@ -68,7 +68,7 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
 
  private:
   absl::StatusOr<Taken> Take(const std::function<absl::Status()>& meanwhile) override;
-  void Read(const RowWindow& window,
+  void Read(const RowWindow& window, bool changed_only,
             std::function<void(absl::StatusOr<std::vector<WindowRows>>)> done) override;
   absl::Status Begin(const NodeImage& image) override;
   void Write(const RowWindow& window, Buffer bytes,

@@ -47,11 +47,16 @@ absl::StatusOr<std::span<const std::byte>> TakeSized(std::span<const std::byte>&
   return block;
 }
 
-absl::StatusOr<Buffer> EncodeBucketChunk(const TableShard& table, const OwnSlice& own,
-                                         const UnitShape& shape) {
-  const std::uint32_t bucket = own.ids->BucketAt(shape.row_begin);
+// `among`: null, or the rows that are wanted, ascending.
+absl::StatusOr<Buffer> EncodeBucket(const TableShard& table, const OwnSlice& own,
+                                    std::int64_t row_begin, const std::vector<RowId>* among) {
+  const std::uint32_t bucket = own.ids->BucketAt(row_begin);
   EMBLA_ASSIGN_OR_RETURN(const Buffer ids, own.ids->ExportBucket(bucket));
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<RowId> rows_in_use, own.ids->RowsInUse(bucket));
+  EMBLA_ASSIGN_OR_RETURN(std::vector<RowId> rows_in_use, own.ids->RowsInUse(bucket));
+  if (among != nullptr) {
+    std::erase_if(rows_in_use,
+                  [among](RowId row) { return !std::ranges::binary_search(*among, row); });
+  }
   EMBLA_ASSIGN_OR_RETURN(const Buffer rows, EncodeRowsAt(table, own, rows_in_use, nullptr));
   const std::size_t rows_at = SizedBytes(ids);
   Buffer chunk = Buffer::Allocate(rows_at + rows.size());
@@ -90,11 +95,16 @@ void MatchBucket(OwnSlice& own, RowInterval rows) {
 
 absl::StatusOr<Buffer> EncodeChunk(const TableShard& table, const OwnSlice& own,
                                    const UnitShape& shape, std::uint32_t chunk, BufferPool* pool) {
-  if (own.ids != nullptr) return EncodeBucketChunk(table, own, shape);
+  if (own.ids != nullptr) return EncodeBucket(table, own, shape.row_begin, nullptr);
   const RowInterval interval = RowsOfChunk(shape, chunk);
   std::vector<RowId> rows;
   for (std::int64_t row = interval.begin; row < interval.end; ++row) rows.push_back(RowId{row});
   return EncodeRowsAt(table, own, rows, pool);
+}
+
+absl::StatusOr<Buffer> EncodeBucketRows(const TableShard& table, const OwnSlice& own,
+                                        std::int64_t row_begin, const std::vector<RowId>& rows) {
+  return EncodeBucket(table, own, row_begin, &rows);
 }
 
 Buffer JoinCopies(std::vector<Buffer> blocks) {

@@ -35,6 +35,11 @@ void MatchBucket(OwnSlice& own, RowInterval rows);
 absl::StatusOr<Buffer> EncodeChunk(const TableShard& table, const OwnSlice& own,
                                    const UnitShape& shape, std::uint32_t chunk, BufferPool* pool);
 
+// The same of the ZCH bucket whose rows begin with `row_begin`, with the rows in use that are among
+// `rows`, ascending. On the slice's device.
+absl::StatusOr<Buffer> EncodeBucketRows(const TableShard& table, const OwnSlice& own,
+                                        std::int64_t row_begin, const std::vector<RowId>& rows);
+
 // The row blocks of the copies, by replica group, as one chunk; of one copy, its block.
 Buffer JoinCopies(std::vector<Buffer> blocks);
 // The parts of a chunk of `copies` copies. InvalidArgument, DataLoss: nothing that JoinCopies made.

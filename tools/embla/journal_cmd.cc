@@ -60,23 +60,29 @@ void Put(const LogRecordView& record, const RecordText& text, const Output& outp
                                    text.text);
 }
 
-// A journal as a start would read it: the newest snapshot, and the records from its position on.
+// A journal as a start would read it: the snapshots, and the records from the last one's position
+// on.
 struct Journal {
   std::unique_ptr<DirectoryLogStorage> storage;
-  std::unique_ptr<SnapshotReader> snapshot;  // Null: there is none.
+  SnapshotChain snapshots;
   RecordTexts texts;
 
   LogLsn first() const {
-    return snapshot == nullptr ? LogLsn{1} : LogLsn{snapshot->head().record.position};
+    return snapshots.empty() ? LogLsn{1} : LogLsn{snapshots.back()->head().record.position};
+  }
+  std::uint64_t snapshot_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& snapshot : snapshots) bytes += snapshot->bytes();
+    return bytes;
   }
 };
 
 absl::StatusOr<Journal> OpenJournal(const std::string& directory) {
   Journal journal;
   EMBLA_ASSIGN_OR_RETURN(journal.storage, OpenExisting(directory));
-  EMBLA_ASSIGN_OR_RETURN(journal.snapshot, OpenNewestSnapshot(*journal.storage));
-  if (journal.snapshot == nullptr) return journal;
-  const SnapshotHead& head = journal.snapshot->head();
+  EMBLA_ASSIGN_OR_RETURN(journal.snapshots, OpenSnapshots(*journal.storage));
+  if (journal.snapshots.empty()) return journal;
+  const SnapshotHead& head = journal.snapshots.back()->head();
   journal.texts = RecordTexts(head.image.plan, head.record.log_process);
   return journal;
 }
@@ -99,10 +105,8 @@ void PutSummary(const JournalFlags& flags, const Journal& journal, const Recover
     }
     output.PutJson({{"directory", flags.directory},
                     {"segments", log.segments.size()},
-                    {"snapshot", journal.snapshot == nullptr
-                                     ? Json()
-                                     : Json{{"number", journal.snapshot->head().record.number},
-                                            {"bytes", journal.snapshot->bytes()}}},
+                    {"snapshots", journal.snapshots.size()},
+                    {"snapshot_bytes", journal.snapshot_bytes()},
                     {"records", records},
                     {"first_lsn", ToInt(std::max(journal.first(), report.keep_from))},
                     {"next_lsn", ToInt(report.next_lsn)},
@@ -117,10 +121,11 @@ void PutSummary(const JournalFlags& flags, const Journal& journal, const Recover
              << texts.processes() << ", segments " << log.segments.size() << ", plan "
              << ToInt(texts.plan().version()) << ", tables " << texts.plan().tables().size()
              << "\n";
-  if (journal.snapshot != nullptr) {
-    output.out << "begins with snapshot " << journal.snapshot->head().record.number << " of "
-               << FormatBytes(static_cast<std::int64_t>(journal.snapshot->bytes()))
-               << ", at record " << ToInt(journal.first()) << "\n";
+  if (!journal.snapshots.empty()) {
+    output.out << "begins with snapshots " << journal.snapshots.front()->head().record.number
+               << " to " << journal.snapshots.back()->head().record.number << " of "
+               << FormatBytes(static_cast<std::int64_t>(journal.snapshot_bytes())) << ", at record "
+               << ToInt(journal.first()) << "\n";
   }
   if (!report.torn_file.empty()) {
     output.out << "the last " << report.torn_bytes << " bytes of " << report.torn_file
