@@ -98,8 +98,8 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
           ->WriteControl(static_cast<std::uint16_t>(JournalKind::kProcess),
                          EncodeProcessRecord({.log_process = recovery.node.log_process}))
           .status());
-  node.set_journal(journal.get());
   EMBLA_RETURN_IF_ERROR(journal->MakeSnapshots(storage, log, node));
+  node.set_journal(journal.get());
   ShardNode::SyncQuery due;
   // The gates of units that are being handed over are not there yet.
   std::set<TableId> frozen;
@@ -174,6 +174,12 @@ absl::Status NodeJournal::Append(const Decision& decision, Done done) {
   if (level == Durability::kNone) {
     done(absl::OkStatus());
     return absl::OkStatus();
+  }
+  const bool is_update = std::holds_alternative<DecidedUpdate>(decision) ||
+                         std::holds_alternative<CopiedUpdate>(decision);
+  if (is_update && snapshots_->IsTooFarAhead()) {
+    return absl::ResourceExhaustedError(
+        "the journal grows faster than its snapshot is written; send the update again later");
   }
   DecisionRecord record = EncodeDecision(decision, *written_plan_);
   if (!is_control) {

@@ -155,34 +155,55 @@ absl::Status SnapshotWriter::Finish() {
 absl::StatusOr<std::unique_ptr<SnapshotReader>> SnapshotReader::Open(LogStorage& directory,
                                                                      std::uint64_t number) {
   std::unique_ptr<SnapshotReader> reader(new SnapshotReader(directory, number));
-  std::uint64_t records = 0;
+  EMBLA_ASSIGN_OR_RETURN(const RecoveredLog log,
+                         RecoverLog(reader->storage_, /*sink=*/nullptr, LogLsn{1}));
+  for (const SegmentHeader& segment : log.segments) reader->segments_.push_back(segment.number);
   std::optional<std::uint64_t> ended_after;
-  const auto sink = [&](const LogRecordView& record) {
-    reader->bytes_ += record.payload.size();
-    if (ended_after.has_value()) return absl::DataLossError("a snapshot goes on behind its end");
-    if (record.kind != static_cast<std::uint16_t>(JournalKind::kImageEnd)) {
-      ++records;
-      return reader->ReadHead(record);
-    }
-    const Buffer bytes = Copied(record.payload);
-    EMBLA_ASSIGN_OR_RETURN(const ImageEndRecord end, DecodeImageEnd(bytes.bytes()));
+  const auto find_end = [&](const LogRecordView& record) -> absl::Status {
+    ended_after.reset();
+    if (record.kind != static_cast<std::uint16_t>(JournalKind::kImageEnd)) return absl::OkStatus();
+    EMBLA_ASSIGN_OR_RETURN(const ImageEndRecord end,
+                           DecodeImageEnd(Copied(record.payload).bytes()));
     ended_after = end.records;
     return absl::OkStatus();
   };
-  EMBLA_ASSIGN_OR_RETURN(const RecoveredLog log, RecoverLog(reader->storage_, sink, LogLsn{1}));
-  if (!ended_after.has_value() || reader->head_.image.plan == nullptr) {
+  if (!log.segments.empty()) {
+    EMBLA_RETURN_IF_ERROR(reader->Scan(log.segments.size() - 1, find_end));
+  }
+  if (!ended_after.has_value()) {
     return absl::NotFoundError(absl::StrCat("snapshot ", number, " was never whole"));
   }
-  if (*ended_after != records || reader->head_.record.number != number) {
+  // The head is before all rows.
+  bool is_over = false;
+  const auto read_head = [&](const LogRecordView& record) {
+    is_over |= record.kind == static_cast<std::uint16_t>(JournalKind::kRows);
+    return is_over ? absl::OkStatus() : reader->ReadHead(record);
+  };
+  for (std::size_t i = 0; i < log.segments.size() && !is_over; ++i) {
+    EMBLA_RETURN_IF_ERROR(reader->Scan(i, read_head));
+  }
+  SnapshotHead& head = reader->head_;
+  const std::uint64_t records = ToInt(log.report.next_lsn) - 2;  // Before the end.
+  if (*ended_after != records || head.record.number != number || head.image.plan == nullptr) {
     return absl::DataLossError(
         absl::StrCat("snapshot ", number, " has ", records, " records, and says ", *ended_after));
   }
-  for (const SegmentHeader& segment : log.segments) reader->segments_.push_back(segment.number);
-  NodeImage& image = reader->head_.image;
-  image.position = reader->head_.record.position;
-  image.time = reader->head_.record.time;
-  image.sessions = reader->head_.record.sessions;
+  for (const SegmentHeader& segment : log.segments) {
+    reader->bytes_ += segment.previous_bytes;
+  }
+  reader->bytes_ += log.newest->valid_bytes;
+  NodeImage& image = head.image;
+  image.position = head.record.position;
+  image.time = head.record.time;
+  image.sessions = head.record.sessions;
   return reader;
+}
+
+absl::Status SnapshotReader::Scan(std::size_t segment, const LogVisitor& visit) {
+  const std::string name = SegmentName(segments_[segment]);
+  EMBLA_RETURN_IF_ERROR(storage_.ReadInto(name, content_));
+  const bool is_newest = segment + 1 == segments_.size();
+  return ScanSegment(content_, storage_.PathOf(name), is_newest, visit).status();
 }
 
 absl::Status SnapshotReader::MakeDurable() {
@@ -196,7 +217,7 @@ absl::Status SnapshotReader::MakeDurable() {
 
 absl::Status SnapshotReader::ReadHead(const LogRecordView& record) {
   const auto kind = static_cast<JournalKind>(record.kind);
-  if (kind == JournalKind::kRows) return absl::OkStatus();
+  if (kind == JournalKind::kImageEnd) return absl::OkStatus();
   const Buffer copied = Copied(record.payload);
   const std::span<const std::byte> bytes = copied.bytes();
   NodeImage& image = head_.image;
@@ -219,42 +240,66 @@ absl::Status SnapshotReader::ReadHead(const LogRecordView& record) {
   return absl::OkStatus();
 }
 
-absl::Status SnapshotReader::ReadRows(std::span<const std::byte> bytes) {
-  EMBLA_ASSIGN_OR_RETURN(const RowsRecord record, DecodeRows(bytes));
-  const bool begins = ahead_.empty() || filled_ == ahead_.back().bytes.size();
-  if (begins) {
-    ahead_.push_back({record.window, record.position, Buffer::Allocate(record.rows_bytes)});
-    filled_ = 0;
+absl::StatusOr<SnapshotReader::Pieces> SnapshotReader::ReadPieces(std::size_t segment) {
+  Pieces pieces;
+  const auto add = [this, &pieces](const LogRecordView& record) -> absl::Status {
+    if (record.kind != static_cast<std::uint16_t>(JournalKind::kRows)) return absl::OkStatus();
+    EMBLA_ASSIGN_OR_RETURN(RowsRecord rows, DecodeRows(std::as_bytes(std::span(record.payload))));
+    Buffer bytes = buffers_.Take(rows.piece.size());
+    if (!rows.piece.empty()) std::memcpy(bytes.data(), rows.piece.data(), rows.piece.size());
+    rows.piece = bytes.bytes();
+    pieces.push_back({rows, std::move(bytes)});
+    return absl::OkStatus();
+  };
+  EMBLA_RETURN_IF_ERROR(Scan(segment, add));
+  return pieces;
+}
+
+absl::StatusOr<bool> SnapshotReader::HasPiece() {
+  while (pieces_.empty()) {
+    const auto begin_next = [this] {
+      if (next_segment_ == segments_.size()) return;
+      next_ = std::async(std::launch::async,
+                         [this, segment = next_segment_++] { return ReadPieces(segment); });
+    };
+    if (!next_.valid()) begin_next();
+    if (!next_.valid()) return false;
+    absl::StatusOr<Pieces> read = next_.get();
+    EMBLA_RETURN_IF_ERROR(read.status());
+    pieces_ = *std::move(read);
+    begin_next();
   }
-  Rows& rows = ahead_.back();
-  const bool follows = record.offset == filled_ && record.window == rows.window &&
-                       record.position == rows.position && record.rows_bytes == rows.bytes.size();
-  if (!follows) return absl::DataLossError("a piece of other rows amid those of a window");
-  if (!record.piece.empty()) {
-    std::memcpy(rows.bytes.data() + filled_, record.piece.data(), record.piece.size());
-  }
-  filled_ += record.piece.size();
-  return absl::OkStatus();
+  return true;
 }
 
 absl::StatusOr<SnapshotReader::Rows*> SnapshotReader::Front() {
-  const auto rows_only = [this](const LogRecordView& record) {
-    if (record.kind != static_cast<std::uint16_t>(JournalKind::kRows)) return absl::OkStatus();
-    return ReadRows(std::as_bytes(std::span(record.payload)));
-  };
-  const auto is_whole = [this] {
-    return ahead_.size() > 1 || (ahead_.size() == 1 && filled_ == ahead_.back().bytes.size());
-  };
-  while (!is_whole() && next_segment_ < segments_.size()) {
-    const std::string name = SegmentName(segments_[next_segment_]);
-    EMBLA_RETURN_IF_ERROR(storage_.ReadInto(name, content_));
-    const bool is_newest = ++next_segment_ == segments_.size();
-    EMBLA_RETURN_IF_ERROR(
-        ScanSegment(content_, storage_.PathOf(name), is_newest, rows_only).status());
+  if (front_.has_value()) return &*front_;
+  std::uint64_t filled = 0;
+  while (true) {
+    EMBLA_ASSIGN_OR_RETURN(const bool has_piece, HasPiece());
+    if (!has_piece && !front_.has_value()) return nullptr;
+    if (!has_piece) return absl::DataLossError("a snapshot ends amid the rows of a window");
+    Piece piece = std::move(pieces_.front());
+    pieces_.pop_front();
+    const RowsRecord& record = piece.record;
+    if (!front_.has_value()) {
+      front_ = {record.window, record.position, Buffer()};
+      if (record.offset == 0 && record.piece.size() == record.rows_bytes) {
+        front_->bytes = std::move(piece.bytes);
+        return &*front_;
+      }
+      front_->bytes = Buffer::Allocate(record.rows_bytes);
+    }
+    const bool follows = record.offset == filled && record.window == front_->window &&
+                         record.position == front_->position &&
+                         record.rows_bytes == front_->bytes.size();
+    if (!follows || record.piece.empty()) {
+      return absl::DataLossError("a piece of other rows amid those of a window");
+    }
+    std::memcpy(front_->bytes.data() + filled, record.piece.data(), record.piece.size());
+    filled += record.piece.size();
+    if (filled == record.rows_bytes) return &*front_;
   }
-  if (is_whole()) return &ahead_.front();
-  if (ahead_.empty()) return nullptr;
-  return absl::DataLossError("a snapshot ends amid the rows of a window");
 }
 
 absl::StatusOr<SnapshotChain> OpenSnapshots(LogStorage& directory) {

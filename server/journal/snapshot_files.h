@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -117,21 +118,32 @@ class SnapshotReader {
   // The next rows; null: there are no more. They may be moved from, and Pop goes on behind them.
   // Errors as for Open.
   absl::StatusOr<Rows*> Front();
-  void Pop() { ahead_.pop_front(); }
+  void Pop() { front_.reset(); }
 
  private:
   SnapshotReader(LogStorage& directory, std::uint64_t number) : storage_(directory, number) {}
+  // A record, with the bytes of its piece.
+  struct Piece {
+    RowsRecord record;
+    Buffer bytes;
+  };
+  using Pieces = std::deque<Piece>;
   absl::Status ReadHead(const LogRecordView& record);
-  absl::Status ReadRows(std::span<const std::byte> bytes);
+  absl::Status Scan(std::size_t segment, const LogVisitor& visit);
+  absl::StatusOr<Pieces> ReadPieces(std::size_t segment);
+  // False: there are no more.
+  absl::StatusOr<bool> HasPiece();
 
   SnapshotStorage storage_;
   SnapshotHead head_;
   std::uint64_t bytes_ = 0;
   std::vector<std::uint64_t> segments_;
-  std::size_t next_segment_ = 0;
-  std::string content_;       // The content of one segment after the other.
-  std::deque<Rows> ahead_;    // Rows of the segments that were read; the last may lack pieces.
-  std::uint64_t filled_ = 0;  // Bytes of the last ones.
+  std::string content_;  // The content of one segment after the other; of who reads one.
+  BufferPool buffers_;
+  std::size_t next_segment_ = 0;              // The one after that of next_.
+  std::future<absl::StatusOr<Pieces>> next_;  // Those of the next segment, while it is read.
+  Pieces pieces_;
+  std::optional<Rows> front_;
 };
 
 // A base and the snapshots that were taken since, which have the rows that had changed since the

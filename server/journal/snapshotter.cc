@@ -148,10 +148,22 @@ absl::StatusOr<std::uint64_t> Snapshotter::Write(const WhileAtRest& while_at_res
   auto writer = SnapshotWriter::Begin(node_.directory, node_.segment_bytes_max, *head);
   absl::Status status = writer.status();
   CrashPoint("snapshot.begun");
-  if (status.ok()) status = Copy(taken.windows, changed_only, paced, **writer);
+  if (status.ok()) {
+    LimitJournal();
+    status = Copy(taken.windows, changed_only, paced, **writer);
+    journal_limit_.store(std::numeric_limits<std::uint64_t>::max(), std::memory_order_relaxed);
+  }
   if (status.ok()) return (*writer)->bytes();
   static_cast<void>(SnapshotStorage(node_.directory, head->record.number).RemoveAll());
   return status;
+}
+
+void Snapshotter::LimitJournal() {
+  const MutexLock lock(mu_);
+  const auto growth =
+      static_cast<std::uint64_t>(options_.growth_max * static_cast<double>(base_bytes_));
+  journal_limit_.store(node_.journal_bytes() + std::max(growth, options_.growth_bytes_max_min),
+                       std::memory_order_relaxed);
 }
 
 absl::StatusOr<NodeImages::Taken> Snapshotter::Begin(const WhileAtRest& while_at_rest,

@@ -6,8 +6,10 @@
 // and recovery.rows (before those of a window are applied).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -30,11 +32,15 @@ struct SnapshotOptions {
   double journal_share = 0.35;
   // It is paced so that the journal grows by at most this share of the base meanwhile,
   double growth_share = 0.25;
-  // and no slower than this, when nothing is trained.
+  // of which this is the limit: beyond it updates are refused (RESOURCE_EXHAUSTED) until it is
+  // whole; so a directory has at most four times the bytes of its tables.
+  double growth_max = 0.6;
+  std::uint64_t growth_bytes_max_min = std::uint64_t{256} << 20;  // The limit is never lower.
+  // It is no slower than this, when nothing is trained.
   std::uint64_t bytes_per_second_min = std::uint64_t{64} << 20;
   // It has the rows that have changed since the one before, until these have had this share of the
   // base's bytes: then it is the next base.
-  double changes_share = 0.5;
+  double changes_share = 0.4;
   absl::Duration look_every = absl::Milliseconds(200);
   absl::Duration retry_after = absl::Seconds(1);  // After one that could not be taken.
 };
@@ -66,6 +72,12 @@ class Snapshotter {
   // A snapshot that is under way is given up.
   void Stop();
 
+  // Whether the journal has grown so far under a snapshot that is being written that updates have
+  // to wait. Any thread.
+  bool IsTooFarAhead() const {
+    return node_.journal_bytes() > journal_limit_.load(std::memory_order_relaxed);
+  }
+
   // Takes one now, as fast as it can. Unavailable: not now, as a unit or a copy is on its way.
   absl::Status Take(const WhileAtRest& while_at_rest);
 
@@ -78,6 +90,7 @@ class Snapshotter {
   // Returns its bytes.
   absl::StatusOr<std::uint64_t> Write(const WhileAtRest& while_at_rest, bool paced,
                                       SnapshotHead* head);
+  void LimitJournal();
   absl::StatusOr<NodeImages::Taken> Begin(const WhileAtRest& while_at_rest, SnapshotHead* head);
   absl::Status Copy(const std::vector<RowWindow>& windows, bool changed_only, bool paced,
                     SnapshotWriter& writer);
@@ -116,6 +129,9 @@ class Snapshotter {
   std::uint64_t base_bytes_ ABSL_GUARDED_BY(mu_);  // Those of the last base, or expected.
   // node_.journal_bytes() when the newest snapshot was begun.
   std::uint64_t journal_at_newest_ ABSL_GUARDED_BY(mu_) = 0;
+
+  // Of node_.journal_bytes(), while a snapshot is written. Relaxed: nothing else hangs on it.
+  std::atomic<std::uint64_t> journal_limit_{std::numeric_limits<std::uint64_t>::max()};
 
   WhileAtRest while_at_rest_;
   std::thread thread_;

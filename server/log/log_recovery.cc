@@ -144,6 +144,7 @@ absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink
         " were given up for a snapshot that is not there, or damaged; restore the directory from a "
         "copy (docs/runbook.md)"));
   }
+  if (!sink) return log;
   const LogSink needed = [&](const LogRecordView& record) {
     return record.lsn < needed_from ? absl::OkStatus() : sink(record);
   };

@@ -40,8 +40,8 @@ using LogSink = LogVisitor;
 // DataLoss: corruption or a missing segment: names the file and the offset; nothing was given to
 // `sink`. Errors of `sink` are returned as they are.
 //
-// Records below `needed_from` are not given to it either; 0: all that are kept are needed.
-// DataLoss: some from there on are not kept any more.
+// Without a sink the log is checked, and that is all. Records below `needed_from` are not given to
+// it either; 0: all that are kept are needed. DataLoss: some from there on are not kept any more.
 absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink& sink,
                                         LogLsn needed_from = LogLsn{0});
 
