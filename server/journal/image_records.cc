@@ -1,5 +1,6 @@
 #include "server/journal/image_records.h"
 
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,12 @@ absl::Status DamagedImage(const char* record) {
 void PutTime(absl::Time time, RecordWriter& out) { out.Put(absl::ToUnixNanos(time)); }
 absl::Time GetTime(RecordReader& in) { return absl::FromUnixNanos(in.Get<std::int64_t>()); }
 
+bool GetBool(RecordReader& in) {
+  const auto value = in.Get<std::uint32_t>();
+  if (value > 1) in.Fail();
+  return value == 1;
+}
+
 void PutSpec(const TableSpec& spec, RecordWriter& out) {
   const std::string json = TableSpecToJson(spec);
   out.Put(static_cast<std::uint32_t>(json.size()));
@@ -28,8 +35,9 @@ void PutSpec(const TableSpec& spec, RecordWriter& out) {
 TableSpec GetSpec(RecordReader& in) {
   const std::span<const char> json = in.GetBytes(in.GetCount(1));
   if (!in.ok()) return {};
-  absl::StatusOr<TableSpec> spec = TableSpecFromJson({json.data(), json.size()});
-  if (spec.ok()) return *std::move(spec);
+  const std::string_view text(json.data(), json.size());
+  absl::StatusOr<TableSpec> spec = TableSpecFromJson(text);
+  if (spec.ok() && TableSpecToJson(*spec) == text) return *std::move(spec);
   in.Fail();
   return {};
 }
@@ -53,8 +61,8 @@ CopyImage GetCopy(RecordReader& in) {
   CopyImage copy;
   copy.position.reign = in.Get<std::uint64_t>();
   copy.position.order = in.Get<std::uint64_t>();
-  copy.position.complete = in.Get<std::uint32_t>() != 0;
-  copy.has_all = in.Get<std::uint32_t>() != 0;
+  copy.position.complete = GetBool(in);
+  copy.has_all = GetBool(in);
   copy.primary_since = GetId<PlanVersion>(in);
   copy.spec_version = GetId<PlanVersion>(in);
   copy.spec = GetSpec(in);
@@ -77,7 +85,7 @@ void Put(const GroupImage& groups, RecordWriter& out) {
 
 GroupImage GetGroups(RecordReader& in) {
   GroupImage groups;
-  groups.is_due = in.Get<std::uint32_t>() != 0;
+  groups.is_due = GetBool(in);
   const std::uint32_t count = in.GetCount(sizeof(std::uint64_t) + sizeof(std::uint32_t));
   for (std::uint32_t group = 0; group < count; ++group) {
     groups.updates.push_back(in.Get<std::uint64_t>());

@@ -87,7 +87,7 @@ class JournalPlayer {
   absl::Status FirstError();
 
   ShardNode& node_;          // Not owned; outlives this object.
-  SnapshotChain snapshots_;  // Those with rows that are not written yet.
+  SnapshotChain snapshots_;  // With rows that are not written yet.
   BufferPool buffers_;
   std::uint64_t records_ = 0;
   std::uint64_t bytes_ = 0;

@@ -1,8 +1,11 @@
 #include "server/journal/journal_records.h"
+#include "server/journal/image_records.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <random>
 #include <string>
 #include <utility>
@@ -195,6 +198,90 @@ std::vector<Example> Examples() {
   return examples;
 }
 
+TableImage ExampleTableImage() {
+  TableSpec spec;
+  spec.id = TableId{7};
+  spec.name = "t";
+  spec.rows = 64;
+  spec.dim = 4;
+  spec.SetDefaults();
+  TableSpec faster = spec;
+  faster.optimizer.learning_rate *= 2;
+  TableImage image;
+  image.table = TableId{7};
+  image.windows = {ExampleWindows(), {}};
+  image.highest_step = 9;
+  image.first_unmade_step = 10;
+  image.copy = CopyImage{.position = {.reign = 77, .order = 6, .complete = true},
+                         .has_all = true,
+                         .primary_since = PlanVersion{3},
+                         .spec = spec,
+                         .spec_version = PlanVersion{3},
+                         .history = {{PlanVersion{3}, spec}, {PlanVersion{4}, faster}}};
+  image.groups = GroupImage{.is_due = true, .updates = {2, 0}, .counted = {ExampleWindows(), {}}};
+  return image;
+}
+
+std::string RowsBytes(const RowsRecord& record) {
+  RecordWriter out;
+  PutRows(record, out);
+  return std::move(out).Take();
+}
+
+// The records that only snapshots have.
+std::vector<Example> SnapshotExamples() {
+  static constexpr std::string_view kRows = "rows of a window";
+  const absl::Time time = absl::UnixEpoch() + absl::Seconds(1);
+  const ImageRecord image{.number = 3,
+                          .base = 2,
+                          .position = 50,
+                          .log_process = 4,
+                          .time = time,
+                          .sessions = {{SessionId{9}, UpdateSeq{4}, time}}};
+  const RestoredUnit unit{.unit = kUnit,
+                          .durable = {.epoch = UnitEpoch{2},
+                                      .min_move = MoveId{5},
+                                      .lsn = Lsn{60},
+                                      .windows = ExampleWindows(),
+                                      .touched = {Lsn{59}, Lsn{60}},
+                                      .import = {}},
+                          .staged = {},
+                          .folded = PlanVersion{9},
+                          .run = {}};
+  const RowsRecord rows{.window = {TableId{7}, 1, {0, 4}, {16, 32}},
+                        .position = 51,
+                        .rows_bytes = 20,
+                        .offset = 4,
+                        .piece = std::as_bytes(std::span(kRows))};
+  return {MakeExample(JournalKind::kImage, EncodeImage(image), DecodeImage, EncodeImage),
+          MakeExample(JournalKind::kTableImage, EncodeTableImage(ExampleTableImage()),
+                      DecodeTableImage, EncodeTableImage),
+          MakeExample(JournalKind::kUnitAtRest, EncodeUnitAtRest(unit), DecodeUnitAtRest,
+                      EncodeUnitAtRest),
+          MakeExample(JournalKind::kRows, RowsBytes(rows), DecodeRows, RowsBytes),
+          MakeExample(JournalKind::kImageEnd, EncodeImageEnd({7}), DecodeImageEnd, EncodeImageEnd)};
+}
+
+std::vector<Example> AllExamples() {
+  std::vector<Example> all = Examples();
+  std::ranges::move(SnapshotExamples(), std::back_inserter(all));
+  return all;
+}
+
+// The records as tests/golden has them: u32 kind, u32 bytes, content.
+std::string GoldenOf(const std::vector<Example>& examples) {
+  std::string bytes;
+  const auto add = [&bytes](std::uint32_t value) {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  for (const Example& example : examples) {
+    add(static_cast<std::uint32_t>(example.kind));
+    add(static_cast<std::uint32_t>(example.bytes.size()));
+    bytes += example.bytes;
+  }
+  return bytes;
+}
+
 TEST(JournalRecords, AllHaveWords) {
   RecordTexts texts;
   for (const Example& example : Examples()) {
@@ -206,24 +293,18 @@ TEST(JournalRecords, AllHaveWords) {
 }
 
 // The worked example of docs/journal_format.md and a record of each other kind but plans, written
-// by another program: u32 kind, u32 bytes, content.
+// by another program.
 TEST(JournalRecords, TheGoldenFileIsWhatIsWrittenAndRead) {
   const auto golden = ReadFile("tests/golden/journal_records_v1.bin");
   ASSERT_THAT(golden, IsOk());
-  std::string bytes;
-  const auto add = [&bytes](std::uint32_t value) {
-    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  };
-  for (const Example& example : Examples()) {
-    add(static_cast<std::uint32_t>(example.kind));
-    add(static_cast<std::uint32_t>(example.bytes.size()));
-    bytes += example.bytes;
-  }
-  EXPECT_TRUE(*golden == bytes);
+  EXPECT_TRUE(*golden == GoldenOf(Examples()));
+  const auto snapshot = ReadFile("tests/golden/snapshot_records_v1.bin");
+  ASSERT_THAT(snapshot, IsOk());
+  EXPECT_TRUE(*snapshot == GoldenOf(SnapshotExamples()));
 }
 
 TEST(JournalRecords, WhatIsReadIsWhatWasWritten) {
-  for (const Example& example : Examples()) {
+  for (const Example& example : AllExamples()) {
     SCOPED_TRACE(static_cast<int>(example.kind));
     const Buffer bytes = BufferOf(example.bytes);
     const absl::StatusOr<std::string> again = example.again(bytes.bytes());
@@ -355,7 +436,7 @@ TEST(JournalRecords, APlanAsJsonComesBack) {
 }
 
 TEST(JournalRecords, ACutRecordIsDataLoss) {
-  for (const Example& example : Examples()) {
+  for (const Example& example : AllExamples()) {
     SCOPED_TRACE(static_cast<int>(example.kind));
     for (std::size_t size = 0; size < example.bytes.size(); ++size) {
       const Buffer bytes = BufferOf(example.bytes.substr(0, size));
@@ -376,7 +457,7 @@ TEST(JournalRecords, MutatedRecordsAreRefusedOrWhole) {
   const std::uint64_t seed = embla::testing::TestSeed();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
-  const std::vector<Example> examples = Examples();
+  const std::vector<Example> examples = AllExamples();
   for (int i = 0; i < 200'000; ++i) {
     const Example& example = examples[random() % examples.size()];
     std::string bytes = example.bytes;

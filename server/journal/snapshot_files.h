@@ -141,7 +141,7 @@ class SnapshotReader {
   std::string content_;  // The content of one segment after the other; of who reads one.
   BufferPool buffers_;
   std::size_t next_segment_ = 0;              // The one after that of next_.
-  std::future<absl::StatusOr<Pieces>> next_;  // Those of the next segment, while it is read.
+  std::future<absl::StatusOr<Pieces>> next_;  // The next segment's, while it is read.
   Pieces pieces_;
   std::optional<Rows> front_;
 };

@@ -114,8 +114,8 @@ class Snapshotter {
   struct Chain {
     std::uint64_t base = 0;  // Number; 0: the next snapshot begins a chain.
     std::uint64_t base_bytes = 0;
-    std::uint64_t change_bytes = 0;     // Of the others.
-    std::uint64_t position = 0;         // Of the newest,
+    std::uint64_t change_bytes = 0;     // The bytes of the others.
+    std::uint64_t position = 0;         // Position of the newest,
     std::uint64_t position_before = 0;  // and of the one before it.
   };
 
@@ -126,11 +126,12 @@ class Snapshotter {
   mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::uint64_t base_bytes_ ABSL_GUARDED_BY(mu_);  // Those of the last base, or expected.
+  std::uint64_t base_bytes_ ABSL_GUARDED_BY(mu_);  // Bytes of the last base, or expected.
   // node_.journal_bytes() when the newest snapshot was begun.
   std::uint64_t journal_at_newest_ ABSL_GUARDED_BY(mu_) = 0;
 
-  // Of node_.journal_bytes(), while a snapshot is written. Relaxed: nothing else hangs on it.
+  // Limit for node_.journal_bytes(), while a snapshot is written. Relaxed: nothing else hangs on
+  // it.
   std::atomic<std::uint64_t> journal_limit_{std::numeric_limits<std::uint64_t>::max()};
 
   WhileAtRest while_at_rest_;

@@ -85,7 +85,7 @@ class ReadWindowTask final : public DeviceTask {
     const bool is_bucket = own.ids != nullptr;
     if (is_bucket && !own.present.ContainsAll(window_.rows)) return std::nullopt;
     const std::vector<RowId> rows = TakeRows(own);
-    // What a bucket knows of its ids changes without its rows, too.
+    // The map of a bucket's ids changes without its rows, too.
     if (rows.empty() && !is_bucket) return std::nullopt;
     absl::StatusOr<Buffer> bytes = is_bucket
                                        ? EncodeBucketRows(shard, own, window_.rows.begin, rows)

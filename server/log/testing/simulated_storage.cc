@@ -123,6 +123,13 @@ void SimulatedStorage::SetName(const std::string& name, Name inode) {
   names_[name] = std::move(inode);
 }
 
+std::uint64_t SimulatedStorage::bytes() const {
+  const MutexLock lock(mu_);
+  std::uint64_t bytes = 0;
+  for (const auto& [name, inode] : names_) bytes += inode == nullptr ? 0 : inode->content.size();
+  return bytes;
+}
+
 std::uint64_t SimulatedStorage::UsedBytes() const {
   std::uint64_t used = 0;
   for (const auto& [name, inode] : names_) {

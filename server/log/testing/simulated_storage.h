@@ -44,6 +44,9 @@ class SimulatedStorage final : public LogStorage {
   // Room for all files; without `reserves`, Open promises nothing.
   void SetCapacity(std::uint64_t bytes, bool reserves = true);
 
+  // The content of all files.
+  std::uint64_t bytes() const;
+
   // Until released, writes or syncs of files wait: the test decides what happens meanwhile.
   enum class Gate : std::uint8_t { kWrite, kSync };
   void Hold(Gate gate);

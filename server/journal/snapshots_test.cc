@@ -1,0 +1,222 @@
+// Snapshots of a node: what a start needs of them, what it does without, and that the directory
+// does not grow with what was ever trained. (That the rows are the same bits, whenever snapshots
+// are taken and processes die, is shown by node_journal_test, unit_recovery_test and
+// copies_recovery_test.)
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
+#include "core/planner/placement.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/journal/testing/journaled_node.h"
+#include "server/shard/testing/local_cluster.h"
+#include "server/shard/testing/row_images.h"
+#include "server/shard/testing/unit_moves.h"
+
+namespace embla::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr TableId kTable{1};
+constexpr NodeId kSelf{1};
+constexpr std::uint32_t kDim = 64;
+constexpr std::uint64_t kSegmentBytes = 1 << 18;
+
+class SnapshotsTest : public ::testing::Test {
+ protected:
+  void Start(std::int64_t rows) {
+    node_.id = kSelf;
+    node_.name = "n0";
+    node_.address = "127.0.0.1:1";
+    node_.devices.resize(2, DeviceSpec{DeviceKind::kCpu, std::int64_t{1} << 26});
+    options_.node.name = node_.name;
+    options_.node.devices = node_.devices;
+    options_.journal.log.segment_bytes_max = kSegmentBytes;
+    table_.id = kTable;
+    table_.name = "t";
+    table_.rows = rows;
+    table_.dim = kDim;
+    table_.row_granules = 8;
+    table_.optimizer.kind = OptimizerKind::kSgd;
+    table_.optimizer.learning_rate = 1.0f;
+    table_.SetDefaults();
+    const absl::StatusOr<TablePlan> table =
+        PlaceTable(table_, {.sharding = ShardingType::kRowWise}, {node_}, {});
+    ASSERT_THAT(table, IsOk());
+    subject_ = std::make_unique<JournaledNode>(options_);
+    const absl::Status installed = subject_->node().InstallPlan(
+        std::make_shared<const Plan>(PlanVersion{1}, "test", std::vector{node_},
+                                     std::vector{*table}),
+        kSelf);
+    ASSERT_THAT(installed, IsOk());
+  }
+
+  // Adds 1 to `count` rows from `first` on.
+  absl::Status AddOne(std::int64_t first, std::int64_t count) {
+    UpdatePartData data;
+    data.part.table = kTable;
+    data.part.column_end = kDim;
+    for (std::int64_t i = 0; i < count; ++i) data.ids.push_back(RowId{(first + i) % table_.rows});
+    data.gradients =
+        EncodeRows(std::vector<float>(data.ids.size() * kDim, -1.0f), kDim, DType::kFloat32);
+    UpdateBatch header;
+    header.session = SessionId{1};
+    header.seq = header.first_incomplete = UpdateSeq{seq_};
+    Packed<UpdateBatch> request = Pack(header, {data});
+    const auto updated = Await<UpdateResult>([&](UpdateDone done) {
+      subject_->node().Update(std::move(request.batch), std::move(request.memory),
+                              absl::InfiniteFuture(), std::move(done));
+    });
+    if (updated.ok()) ++seq_;
+    return updated.status();
+  }
+  NodeRows Rows() { return *ReadNodeRows(subject_->node(), table_, 0); }
+
+  std::vector<std::string> FilesOf(std::uint64_t snapshot) {
+    const std::string prefix = "snapshot-0000000000000000000" + std::to_string(snapshot) + "-";
+    std::vector<std::string> files = *subject_->disk().List();
+    std::erase_if(files, [&](const std::string& name) { return !name.starts_with(prefix); });
+    return files;
+  }
+  // Flips a bit in the middle of a file.
+  void Damage(const std::string& file) {
+    std::string content = *subject_->disk().Read(file);
+    content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 4);
+    subject_->disk().Overwrite(file, content);
+  }
+  NodeSpec node_;
+  JournaledNode::Options options_;
+  TableSpec table_;
+  std::unique_ptr<JournaledNode> subject_;
+  std::uint64_t seq_ = 1;
+};
+
+// A base and two snapshots of changes, each a little after the one before.
+TEST_F(SnapshotsTest, AStartGoesOnFromTheSnapshotBeforeADamagedOne) {
+  options_.journal.snapshots.changes_share = 10;
+  Start(/*rows=*/600);
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_THAT(AddOne(round * 100, 250), IsOk());
+    ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+  }
+  ASSERT_THAT(AddOne(50, 400), IsOk());
+  const NodeRows expected = Rows();
+  subject_->Kill();
+  subject_->Start();
+  EXPECT_EQ(subject_->journal().recovery().snapshot, 3u);
+  EXPECT_EQ(subject_->journal().recovery().updates, 1u);
+  EXPECT_EQ(Rows(), expected);
+  subject_->Kill();
+  const std::vector<std::string> files = FilesOf(3);
+  ASSERT_FALSE(files.empty());
+  Damage(files.front());
+  subject_->Start();
+  EXPECT_EQ(subject_->journal().recovery().snapshot, 2u);
+  EXPECT_EQ(subject_->journal().recovery().updates, 2u);
+  EXPECT_EQ(Rows(), expected);
+}
+
+TEST_F(SnapshotsTest, WithoutABaseAStartSaysWhatIsMissing) {
+  Start(/*rows=*/600);
+  ASSERT_THAT(AddOne(0, 600), IsOk());
+  ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+  ASSERT_THAT(AddOne(0, 600), IsOk());
+  subject_->Stop();
+  for (const std::string& file : FilesOf(1)) {
+    SCOPED_TRACE(file);
+    const std::string content = *subject_->disk().Read(file);
+    Damage(file);
+    const absl::Status started = subject_->TryStart();
+    EXPECT_TRUE(absl::IsDataLoss(started)) << started;
+    EXPECT_THAT(started.message(), HasSubstr("snapshot"));
+    subject_->disk().Overwrite(file, content);
+  }
+  for (const std::string& file : FilesOf(1)) ASSERT_THAT(subject_->disk().Remove(file), IsOk());
+  const absl::Status started = subject_->TryStart();
+  EXPECT_TRUE(absl::IsDataLoss(started)) << started;
+}
+
+// Also while one is written, and whatever of it a full disk leaves.
+TEST_F(SnapshotsTest, ASnapshotThatFindsNoRoomLeavesEverythingAsItWas) {
+  Start(/*rows=*/600);
+  ASSERT_THAT(AddOne(0, 600), IsOk());
+  ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+  ASSERT_THAT(AddOne(0, 10), IsOk());
+  // With room for what it begins with.
+  subject_->disk().SetCapacity(subject_->disk().bytes() + 3 * kSegmentBytes + 1000,
+                               /*reserves=*/false);
+  options_.journal.snapshots.changes_share = 0;
+  for (int i = 0; i < 3; ++i) ASSERT_THAT(AddOne(0, 600), IsOk());
+  const absl::Status taken = subject_->TakeSnapshot();
+  EXPECT_TRUE(absl::IsResourceExhausted(taken)) << taken;
+  EXPECT_TRUE(FilesOf(2).empty());
+  subject_->disk().SetCapacity(1 << 24);
+  const NodeRows expected = Rows();
+  subject_->Kill();
+  subject_->Start();
+  EXPECT_EQ(Rows(), expected);
+  ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+}
+
+TEST_F(SnapshotsTest, NoneIsTakenWhileAUnitComes) {
+  Start(/*rows=*/600);
+  UnitHost& host = subject_->node().units();
+  const UnitId unit{kTable, 0, 0};
+  const absl::Status reserved = AwaitStatus([&](HostDone done) {
+    host.Reserve(unit, /*device=*/1, {0, 600}, std::move(done));
+  });
+  ASSERT_THAT(reserved, IsOk());
+  const absl::Status taken = subject_->TakeSnapshot();
+  EXPECT_TRUE(absl::IsUnavailable(taken)) << taken;
+  EXPECT_THAT(taken.message(), HasSubstr("on its way"));
+  const absl::Status discarded =
+      AwaitStatus([&](HostDone done) { host.Discard(unit, std::move(done)); });
+  ASSERT_THAT(discarded, IsOk());
+  EXPECT_THAT(subject_->TakeSnapshot(), IsOk());
+}
+
+// Updates of fifty times the table, by which nothing grows; a start finds the newest snapshot and
+// little behind it. Where updates come faster than a snapshot is written, they wait.
+TEST_F(SnapshotsTest, TheDirectoryHasAtMostFourTimesItsTablesAndAFewSegments) {
+  constexpr std::int64_t kRows = 4096;
+  constexpr std::int64_t kRowsOfUpdate = 192;
+  options_.journal.snapshots.journal_bytes_min = kSegmentBytes;
+  options_.journal.snapshots.growth_bytes_max_min = kSegmentBytes;
+  options_.journal.snapshots.look_every = absl::Milliseconds(1);
+  Start(kRows);
+  subject_->journal().StartSnapshots([](const auto& work) {
+    work([] { return std::vector<RestoredUnit>(); });
+    return true;
+  });
+  const std::uint64_t table_bytes = kRows * kDim * sizeof(float);
+  std::uint64_t most = 0;
+  for (std::int64_t done = 0; done < 50 * kRows; done += kRowsOfUpdate) {
+    absl::Status updated;
+    AwaitFor(
+        [&] {
+          updated = AddOne(done * 7, kRowsOfUpdate);
+          return !absl::IsResourceExhausted(updated);
+        },
+        absl::Seconds(60), "the journal takes the update");
+    ASSERT_THAT(updated, IsOk());
+    if (done % (8 * kRowsOfUpdate) == 0) most = std::max(most, subject_->disk().bytes());
+  }
+  EXPECT_LE(most, 4 * table_bytes + 6 * kSegmentBytes);
+  const NodeRows expected = Rows();
+  subject_->Kill();
+  subject_->Start();
+  EXPECT_EQ(Rows(), expected);
+  const JournalRecovery& recovery = subject_->journal().recovery();
+  EXPECT_GT(recovery.snapshot, 10u);
+  EXPECT_LE(recovery.bytes, 2 * table_bytes);
+  EXPECT_LE(recovery.snapshot_bytes, 2 * table_bytes);
+}
+
+}  // namespace
+}  // namespace embla::testing
