@@ -33,7 +33,7 @@ struct Flags {
   std::string devices = "cpu:1";
   std::string memory_per_device = "0";
   std::string gpu_cache = "0";
-  std::string snapshot_after = "256MiB";
+  std::string snapshot_after = "128MiB";
   std::string kept_heap = "512MiB";
   std::string port_file;
   LogLevel log_level = LogLevel::kInfo;
@@ -120,8 +120,7 @@ void Define(CLI::App& app, Flags& flags) {
       ->default_str("written");
   app.add_option("--snapshot-after", flags.snapshot_after,
                  "With --data-dir, how far its journal grows before a snapshot of all rows takes "
-                 "its place: so many bytes, such as 1GiB, and at least three quarters of the "
-                 "newest snapshot");
+                 "its place: so many bytes, such as 1GiB, and at least a third of the rows");
   app.add_option("--heartbeat-ms", flags.heartbeat_ms, "0: what the coordinator says");
   app.add_option("--stop-grace-ms", flags.stop_grace_ms, "How long to finish calls in flight");
   app.add_option("--port-file", flags.port_file,

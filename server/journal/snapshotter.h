@@ -28,14 +28,14 @@ namespace embla {
 struct SnapshotOptions {
   // A snapshot is taken when the journal has so many bytes since the last one, and at least this
   // share of what the base, the last snapshot of all rows, has.
-  std::uint64_t journal_bytes_min = std::uint64_t{256} << 20;
+  std::uint64_t journal_bytes_min = std::uint64_t{128} << 20;
   double journal_share = 0.35;
   // It is paced so that the journal grows by at most this share of the base meanwhile,
   double growth_share = 0.25;
   // of which this is the limit: beyond it updates are refused (RESOURCE_EXHAUSTED) until it is
   // whole; so a directory has at most four times the bytes of its tables.
   double growth_max = 0.6;
-  std::uint64_t growth_bytes_max_min = std::uint64_t{256} << 20;  // The limit is never lower.
+  std::uint64_t growth_bytes_max_min = std::uint64_t{128} << 20;  // The limit is never lower.
   // It is no slower than this, when nothing is trained.
   std::uint64_t bytes_per_second_min = std::uint64_t{64} << 20;
   // It has the rows that have changed since the one before, until these have had this share of the

@@ -44,7 +44,7 @@ bool HasStaged(TableShard& shard) {
   return false;
 }
 
-// Units of all devices, by what is present.
+// Values of the rows that are present, on all devices.
 std::int64_t CountAll(TableShard& shard) {
   std::int64_t count = 0;
   for (std::uint32_t device = 0; device < kDevicesPerNodeMax; ++device) {
@@ -54,14 +54,6 @@ std::int64_t CountAll(TableShard& shard) {
     }
   }
   return count;
-}
-
-// By replica group, the slices that the plan has on `self`.
-std::vector<Slice> PlannedSlices(const TablePlan& plan, std::size_t group, NodeId self) {
-  std::vector<Slice> slices;
-  std::ranges::copy_if(plan.replicas[group], std::back_inserter(slices),
-                       [self](const Slice& slice) { return slice.device.node == self; });
-  return slices;
 }
 
 absl::Status CheckCopy(const NodeTable& table) {
@@ -129,33 +121,72 @@ absl::Status Restore(const TableImage& image, absl::Time now, NodeTable& table) 
 
 }  // namespace
 
-absl::Status CheckAtRest(const TablePlan& plan, const NodeTable& table, NodeId self) {
+std::vector<PlannedTable> PlannedTables(const NodeTables& tables) {
+  std::vector<PlannedTable> all;
+  for (const TablePtr& plan : tables.plan->tables().pointers()) {
+    PlannedTable planned{.spec = &plan->spec};
+    const auto here = tables.tables.find(ToInt(plan->spec.id));
+    if (here != tables.tables.end()) planned.table = here->second.get();
+    const auto steps = tables.steps.find(ToInt(plan->spec.id));
+    if (steps != tables.steps.end()) planned.steps = steps->second.get();
+    const bool is_copy = planned.table != nullptr && planned.table->copy != nullptr;
+    bool is_planned = false;
+    for (const std::vector<Slice>& tiling : plan->replicas) {
+      std::vector<Slice> own;
+      std::ranges::copy_if(tiling, std::back_inserter(own),
+                           [&](const Slice& slice) { return slice.device.node == tables.self; });
+      is_planned |= !own.empty();
+      if (!is_copy || !own.empty()) planned.slices.push_back(std::move(own));
+    }
+    if (!is_planned) planned.slices.clear();
+    if (is_planned || planned.table != nullptr) all.push_back(std::move(planned));
+  }
+  return all;
+}
+
+std::vector<RowWindow> WindowsOf(const std::vector<PlannedTable>& tables) {
+  std::vector<RowWindow> windows;
+  for (const PlannedTable& planned : tables) {
+    for (std::size_t group = 0; group < planned.slices.size(); ++group) {
+      for (const Slice& slice : planned.slices[group]) {
+        AddWindows(*planned.spec, static_cast<std::uint32_t>(group), slice, windows);
+      }
+    }
+  }
+  return windows;
+}
+
+absl::Status CheckAtRest(const PlannedTable& planned) {
+  if (planned.table == nullptr) return OnItsWay(*planned.spec, "a unit that the plan has here is");
+  const NodeTable& table = *planned.table;
   if (table.copy != nullptr) return CheckCopy(table);
   for (std::size_t group = 0; group < table.shards.size(); ++group) {
     TableShard& shard = *table.shards[group];
     if (HasStaged(shard)) return OnItsWay(table.spec, "a unit is");
-    std::int64_t planned = 0;
-    for (const Slice& slice : PlannedSlices(plan, group, self)) {
+    std::int64_t values = 0;
+    for (const Slice& slice :
+         planned.slices.empty() ? std::vector<Slice>() : planned.slices[group]) {
       if (CountPresent(shard, slice) != slice.row_end - slice.row_begin) {
         return OnItsWay(table.spec, "a unit, or the plan that has it elsewhere, is");
       }
-      planned += (slice.row_end - slice.row_begin) * (slice.column_end - slice.column_begin);
+      values += (slice.row_end - slice.row_begin) * (slice.column_end - slice.column_begin);
     }
-    if (planned != CountAll(shard)) {
+    if (values != CountAll(shard)) {
       return OnItsWay(table.spec, "a unit, or the plan that has it here, is");
     }
   }
   return absl::OkStatus();
 }
 
-TableImage ImageOf(const NodeTable& table, const TableSteps* steps) {
+TableImage ImageOf(const PlannedTable& planned) {
+  const NodeTable& table = *planned.table;
   TableImage image;
   image.table = table.spec.id;
   for (const std::shared_ptr<TableShard>& shard : table.shards) {
     image.windows.push_back(shard->replay_windows().Export());
     image.highest_step = std::max(image.highest_step, shard->step_bound().highest());
   }
-  if (steps != nullptr) image.first_unmade_step = steps->first_unmade();
+  if (planned.steps != nullptr) image.first_unmade_step = planned.steps->first_unmade();
   if (table.group_copies != nullptr) image.groups = table.group_copies->image();
   if (table.copy == nullptr) return image;
   TableShard& shard = *table.shard();
@@ -166,17 +197,6 @@ TableImage ImageOf(const NodeTable& table, const TableSteps* steps) {
                          .spec_version = shard.spec_version(shard.lead_device()),
                          .history = table.spec_history};
   return image;
-}
-
-void AddWindows(const TablePlan& plan, const NodeTable& table, NodeId self,
-                std::vector<RowWindow>& windows) {
-  for (std::size_t group = 0; group < table.shards.size(); ++group) {
-    const std::vector<Slice> slices =
-        table.copy != nullptr ? table.shards[group]->slices() : PlannedSlices(plan, group, self);
-    for (const Slice& slice : slices) {
-      AddWindows(table.spec, static_cast<std::uint32_t>(group), slice, windows);
-    }
-  }
 }
 
 absl::StatusOr<NodeTablesPtr> WithImage(const NodeTables& tables, const NodeImage& image,

@@ -11,16 +11,26 @@
 
 namespace embla {
 
+// A table that is here, or is to be, by the node's plan.
+struct PlannedTable {
+  const TableSpec* spec = nullptr;
+  const NodeTable* table = nullptr;  // Null: nothing of it is here.
+  TableSteps* steps = nullptr;       // Null: it has none.
+  // The slices that the plan has here, by replica group; none: it has none.
+  std::vector<std::vector<Slice>> slices;
+};
+// Views `tables`.
+std::vector<PlannedTable> PlannedTables(const NodeTables& tables);
+
+// Windows of all rows that the plan has here.
+std::vector<RowWindow> WindowsOf(const std::vector<PlannedTable>& tables);
+
 // Unavailable: units of the table, or the role of its copy here, are on their way, so that its plan
 // does not say what is here. Requires: the table's devices stand still.
-absl::Status CheckAtRest(const TablePlan& plan, const NodeTable& table, NodeId self);
+absl::Status CheckAtRest(const PlannedTable& planned);
 
-// Requires: the same, and CheckAtRest.
-TableImage ImageOf(const NodeTable& table, const TableSteps* steps);
-
-// Windows of all rows that the plan has on `self`.
-void AddWindows(const TablePlan& plan, const NodeTable& table, NodeId self,
-                std::vector<RowWindow>& windows);
+// Requires: the same, CheckAtRest, and that the plan has slices here.
+TableImage ImageOf(const PlannedTable& planned);
 
 // `tables`, which are new, with what `image` has of them. DataLoss: it is of other tables.
 absl::StatusOr<NodeTablesPtr> WithImage(const NodeTables& tables, const NodeImage& image,

@@ -23,13 +23,6 @@
 namespace embla {
 namespace {
 
-bool IsPlannedOn(const TablePlan& plan, NodeId node) {
-  return std::ranges::any_of(plan.replicas, [node](const auto& slices) {
-    return std::ranges::any_of(slices,
-                               [node](const Slice& slice) { return slice.device.node == node; });
-  });
-}
-
 using ReadDone = std::function<void(absl::StatusOr<std::vector<WindowRows>>)>;
 
 // The unit that a window of a ZCH table, a bucket, is.
@@ -186,17 +179,21 @@ absl::StatusOr<NodeImages::Taken> ShardNodeImpl::Take(
   if (tables->plan->version() == PlanVersion{}) return absl::UnavailableError("no plan yet");
   // The record of the next plan goes on from the image's, or, without it, from this record.
   EMBLA_RETURN_IF_ERROR(journal_->Write(InstalledPlan{tables->plan, tables->self}));
-  absl::StatusOr<Taken> taken;
+  const std::vector<PlannedTable> planned = PlannedTables(*tables);
+  Taken taken;
+  taken.image.self = tables->self;
+  taken.image.plan = tables->plan;
+  taken.windows = WindowsOf(planned);
+  absl::Status status;
   Mutex mu;
   CondVar changed;
   bool is_done = false;
   const DeviceSet all = DeviceSet::First(executors_->devices());
   const auto work = [&] {
     const auto begun = std::chrono::steady_clock::now();
-    taken = TakeStill(*tables);
-    const absl::Status status = taken.ok() ? meanwhile() : absl::OkStatus();
-    if (!status.ok()) taken = status;
-    if (taken.ok()) taken->held = Since(begun);
+    status = TakeStill(planned, &taken.image);
+    if (status.ok()) status = meanwhile();
+    taken.held = Since(begun);
     const MutexLock done(mu);
     is_done = true;
     changed.NotifyAll();
@@ -204,43 +201,25 @@ absl::StatusOr<NodeImages::Taken> ShardNodeImpl::Take(
   executors_->SubmitControl(std::make_unique<MeetingTask>(all, work), all);
   const MutexLock wait(mu);
   while (!is_done) changed.Wait(mu);
+  EMBLA_RETURN_IF_ERROR(status);
   return taken;
 }
 
-absl::StatusOr<NodeImages::Taken> ShardNodeImpl::TakeStill(const NodeTables& tables) {
-  Taken taken;
-  NodeImage& image = taken.image;
-  image.position = journal_->position();
-  image.time = options_.clock->Now();
-  image.self = tables.self;
-  image.plan = tables.plan;
-  image.closed = sessions_.closed();
-  image.sessions = sessions_.seen();
-  std::size_t seen = 0;
-  for (const TablePtr& pointer : tables.plan->tables().pointers()) {
-    const TablePlan& plan = *pointer;
-    const bool is_planned = IsPlannedOn(plan, tables.self);
-    const auto it = tables.tables.find(ToInt(plan.spec.id));
-    if (it == tables.tables.end()) {
-      if (!is_planned) continue;
+absl::Status ShardNodeImpl::TakeStill(const std::vector<PlannedTable>& planned, NodeImage* image) {
+  image->position = journal_->position();
+  image->time = options_.clock->Now();
+  image->closed = sessions_.closed();
+  image->sessions = sessions_.seen();
+  for (const PlannedTable& table : planned) {
+    EMBLA_RETURN_IF_ERROR(CheckAtRest(table));
+    if (table.slices.empty()) continue;  // All units have left, each with its record of updates.
+    if (table.table->copy != nullptr && replicator_.HasLeaving(table.spec->id)) {
       return absl::UnavailableError(
-          absl::StrCat("table ", plan.spec.name, ": a unit that the plan has here is on its way"));
+          absl::StrCat("table ", table.spec->name, ": a node is still to lose its copy"));
     }
-    ++seen;
-    const NodeTable& table = *it->second;
-    EMBLA_RETURN_IF_ERROR(CheckAtRest(plan, table, tables.self));
-    if (!is_planned) continue;  // All units have left, each with its record of updates.
-    if (table.copy != nullptr && replicator_.HasLeaving(plan.spec.id)) {
-      return absl::UnavailableError(
-          absl::StrCat("table ", plan.spec.name, ": a node is still to lose its copy"));
-    }
-    const auto steps = tables.steps.find(ToInt(plan.spec.id));
-    image.tables.push_back(
-        ImageOf(table, steps == tables.steps.end() ? nullptr : steps->second.get()));
-    AddWindows(plan, table, tables.self, taken.windows);
+    image->tables.push_back(ImageOf(table));
   }
-  if (seen == tables.tables.size()) return taken;
-  return absl::UnavailableError("a table that the plan does not have is still here");
+  return absl::OkStatus();
 }
 
 void ShardNodeImpl::Read(const RowWindow& window, bool changed_only, ReadDone done) {

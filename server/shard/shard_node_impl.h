@@ -27,6 +27,8 @@
 
 namespace embla {
 
+struct PlannedTable;
+
 class ShardNodeImpl final : public ShardNode, private NodeImages {
  public:
   ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, BufferPool& pool);
@@ -75,7 +77,7 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
              std::function<void(absl::Status)> done) override;
   void End() override;
   // While all devices stand still. Unavailable: something is on its way.
-  absl::StatusOr<Taken> TakeStill(const NodeTables& tables);
+  absl::Status TakeStill(const std::vector<PlannedTable>& planned, NodeImage* image);
 
   NodeContext Context() {
     return {options_, pool_, devices_, executors_.get(), journal_, &sessions_, &tables_now_};

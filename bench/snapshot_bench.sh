@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Measures what snapshots cost while a node is trained, how large its directory becomes, and how long
+# a start takes after ever more updates: nodes with and without snapshots, asked in turns by
+# embla-bench. At the end the node with snapshots is killed and started again.
+#
+#   bench/snapshot_bench.sh [BIN_DIR] [DIRECTORY]   default: build/release/bin, a temporary directory
+#
+# EMBLA_ROUNDS: turns, with a table each (default 3). EMBLA_REQUESTS: updates of 16384 ids, dim 64,
+# per turn, four in flight (1200: five times the table). EMBLA_ROWS: of the table (4200000: 1.1 GB).
+# EMBLA_DISTRIBUTION: of ids (zipf:1.05). EMBLA_WIRE: of gradients (fp32).
+set -euo pipefail
+export LC_ALL=C
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+bin="${1:-build/release/bin}"
+parent="${2:-${TMPDIR:-/tmp}}"
+rows="${EMBLA_ROWS:-4200000}"
+requests="${EMBLA_REQUESTS:-1200}"
+distribution="${EMBLA_DISTRIBUTION:-zipf:1.05}"
+work="$(mktemp -d -p "$parent")"
+kinds=(without with)
+declare -A node_pid
+children=()
+# shellcheck disable=SC2317,SC2329  # Called by the trap.
+stop() {
+  trap - EXIT
+  for ((i = ${#children[@]} - 1; i >= 0; --i)); do kill "${children[i]}" 2>/dev/null || true; done
+  wait || true
+  rm -rf "$work"
+}
+trap stop EXIT
+
+# wait_for FILE: until a program has written its port file.
+wait_for() {
+  for ((i = 0; i < 1200; ++i)); do
+    [[ -s "$1" ]] && return
+    sleep 0.1
+  done
+  echo "$1 never came" >&2
+  tail -n 5 "$work"/*.log >&2
+  exit 1
+}
+# address FILE KEY: what stands in a port file.
+address() { sed -n "s/.*\"$2\"[[:space:]]*:[[:space:]]*\"\\([^\"]*\\)\".*/\\1/p" "$work/$1.json"; }
+
+# start_node KIND
+start_node() {
+  local after=128MiB
+  [[ "$1" == with ]] || after=1TiB
+  rm -f "$work/$1-node.json"
+  "$bin/embla-shard" --name "$1" --coordinator "$(address "$1" listen)" --listen 127.0.0.1:0 \
+    --metrics-listen 127.0.0.1:0 --devices cpu:2 --port-file "$work/$1-node.json" \
+    --data-dir "$work/$1" --snapshot-after "$after" 2>"$work/$1.log" &
+  node_pid["$1"]=$!
+  children+=($!)
+  wait_for "$work/$1-node.json"
+}
+
+for kind in "${kinds[@]}"; do
+  "$bin/embla-coordinator" --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 \
+    --metrics-listen 127.0.0.1:0 --state-dir "$work/$kind-state" \
+    --port-file "$work/$kind.json" 2>"$work/$kind-coordinator.log" &
+  children+=($!)
+  wait_for "$work/$kind.json"
+  mkdir -p "$work/$kind"
+  start_node "$kind"
+done
+
+# updates KIND: rows per second of one turn, its p99 in microseconds.
+updates() {
+  "$bin/embla-bench" --coordinator "$(address "$1" listen)" --admin "$(address "$1" admin)" \
+    --update-share 1 --in-flight 4 --ids 16384 --rows "$rows" --distribution "$distribution" \
+    --rounds 1 --requests "$requests" --seed "$2" --wire "${EMBLA_WIRE:-fp32}" --no-ceilings -o json \
+    2>/dev/null |
+    sed -n 's/.*"rows_per_second": \([0-9.e+]*\).*"p99_us": \([0-9.e+]*\).*/\1 \2/p' | head -n 1
+}
+sizes() {
+  while sleep 0.25; do
+    find "$work/with" -type f -printf '%s\n' 2>/dev/null | awk '{ s += $1 } END { print s }'
+  done
+}
+sizes >"$work/sizes" &
+children+=($!)
+for ((round = 0; round < ${EMBLA_ROUNDS:-3}; ++round)); do
+  for kind in "${kinds[@]}"; do echo "$kind $(updates "$kind" "$round")"; done
+done >"$work/rates"
+
+# median KIND COLUMN
+median() { awk -v k="$1" -v c="$2" '$1 == k { print $c }' "$work/rates" | sort -g |
+  awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+printf '%-10s %12s %8s %12s\n' snapshots 'rows/s' ratio 'p99 ms'
+for kind in "${kinds[@]}"; do
+  awk -v k="$kind" -v r="$(median "$kind" 2)" -v b="$(median without 2)" -v p="$(median "$kind" 3)" \
+    'BEGIN { printf "%-10s %12.0f %8.2f %12.1f\n", k, r, r / b, p / 1000 }'
+done
+echo
+sort -n "$work/sizes" | awk -v table=$((rows * 260)) '{ v[NR] = $1 / table }
+  END { printf "directory / tables: median %.2f, most %.2f\n", v[int((NR + 1) / 2)], v[NR] }'
+exec 3<>"/dev/tcp/127.0.0.1/$(address with-node metrics | sed 's/.*://')"
+printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
+grep -E '^embla_(snapshot_hold_seconds_(bucket|count)|snapshots_total|snapshot_bytes_total|journal_bytes_total)' <&3 |
+  awk '/le="0.0008"/ { short = $2 } /hold_seconds_count/ { all = $2 } /taken/ { taken = $2 }
+    /snapshot_bytes_total/ { s = $2 } /journal_bytes_total/ { j = $2 }
+    END { printf "snapshots %d, bytes of them / of the journal %.2f; windows that held a device at most 0.8 ms: %.4f of %d\n",
+          taken, s / j, short / all, all }'
+
+# A start amid a training: embla-bench drops its table when it is through.
+echo
+for kind in "${kinds[@]}"; do
+  updates "$kind" 99 >/dev/null &
+  training=$!
+  before="$(find "$work/$kind" -type f -printf '%s\n' | awk '{ s += $1 } END { print int(s) }')"
+  while (($(find "$work/$kind" -type f -printf '%s\n' | awk '{ s += $1 } END { print int(s) }') <
+    before + rows * 260)); do sleep 0.1; done
+  sleep 3
+  kill -KILL "${node_pid["$kind"]}"
+  wait "${node_pid["$kind"]}" 2>/dev/null || true
+  kill "$training" 2>/dev/null || true
+  start_node "$kind"
+  sed -n "s/.*shard recovered directory=[^ ]* process=[0-9]* /$kind: recovered /p" "$work/$kind.log"
+done
