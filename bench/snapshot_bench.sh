@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Measures what snapshots cost while a node is trained, how large its directory becomes, and how long
-# a start takes after ever more updates: nodes with and without snapshots, asked in turns by
-# embla-bench. At the end the node with snapshots is killed and started again.
+# Measures what snapshots cost while a node is trained, how large its directory becomes, and how
+# long a start takes: a node with snapshots and one without, asked in turns by embla-bench, then
+# killed amid a training and started again.
 #
-#   bench/snapshot_bench.sh [BIN_DIR] [DIRECTORY]   default: build/release/bin, a temporary directory
+#   bench/snapshot_bench.sh [BIN_DIR] [DIRECTORY]
+#
+# BIN_DIR: default build/release/bin. DIRECTORY: default a temporary one.
 #
 # EMBLA_ROUNDS: turns, with a table each (default 3). EMBLA_REQUESTS: updates of 16384 ids, dim 64,
 # per turn, four in flight (1200: five times the table). EMBLA_ROWS: of the table (4200000: 1.1 GB).
@@ -70,8 +72,8 @@ done
 updates() {
   "$bin/embla-bench" --coordinator "$(address "$1" listen)" --admin "$(address "$1" admin)" \
     --update-share 1 --in-flight 4 --ids 16384 --rows "$rows" --distribution "$distribution" \
-    --rounds 1 --requests "$requests" --seed "$2" --wire "${EMBLA_WIRE:-fp32}" --no-ceilings -o json \
-    2>/dev/null |
+    --rounds 1 --requests "$requests" --seed "$2" --wire "${EMBLA_WIRE:-fp32}" --no-ceilings \
+    -o json 2>/dev/null |
     sed -n 's/.*"rows_per_second": \([0-9.e+]*\).*"p99_us": \([0-9.e+]*\).*/\1 \2/p' | head -n 1
 }
 sizes() {
@@ -90,7 +92,8 @@ median() { awk -v k="$1" -v c="$2" '$1 == k { print $c }' "$work/rates" | sort -
   awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 printf '%-10s %12s %8s %12s\n' snapshots 'rows/s' ratio 'p99 ms'
 for kind in "${kinds[@]}"; do
-  awk -v k="$kind" -v r="$(median "$kind" 2)" -v b="$(median without 2)" -v p="$(median "$kind" 3)" \
+  awk -v k="$kind" -v r="$(median "$kind" 2)" -v b="$(median without 2)" \
+    -v p="$(median "$kind" 3)" \
     'BEGIN { printf "%-10s %12.0f %8.2f %12.1f\n", k, r, r / b, p / 1000 }'
 done
 echo
@@ -98,11 +101,13 @@ sort -n "$work/sizes" | awk -v table=$((rows * 260)) '{ v[NR] = $1 / table }
   END { printf "directory / tables: median %.2f, most %.2f\n", v[int((NR + 1) / 2)], v[NR] }'
 exec 3<>"/dev/tcp/127.0.0.1/$(address with-node metrics | sed 's/.*://')"
 printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
-grep -E '^embla_(snapshot_hold_seconds_(bucket|count)|snapshots_total|snapshot_bytes_total|journal_bytes_total)' <&3 |
-  awk '/le="0.0008"/ { short = $2 } /hold_seconds_count/ { all = $2 } /taken/ { taken = $2 }
-    /snapshot_bytes_total/ { s = $2 } /journal_bytes_total/ { j = $2 }
-    END { printf "snapshots %d, bytes of them / of the journal %.2f; windows that held a device at most 0.8 ms: %.4f of %d\n",
-          taken, s / j, short / all, all }'
+awk '/^embla_snapshot_hold_seconds_bucket.le="0.0008"/ { short = $2 }
+  /^embla_snapshot_hold_seconds_count/ { all = $2 } /^embla_snapshots_total.*taken/ { taken = $2 }
+  /^embla_snapshot_bytes_total/ { s = $2 } /^embla_journal_bytes_total/ { j = $2 }
+  END {
+    printf "snapshots %d; their bytes / those of the journal %.2f\n", taken, s / j
+    printf "windows that held a device at most 0.8 ms: %.4f of %d\n", short / all, all
+  }' <&3
 
 # A start amid a training: embla-bench drops its table when it is through.
 echo

@@ -17,7 +17,7 @@ struct PlannedTable {
   const NodeTable* table = nullptr;  // Null: nothing of it is here.
   TableSteps* steps = nullptr;       // Null: it has none.
   // The slices that the plan has here, by replica group; none: it has none.
-  std::vector<std::vector<Slice>> slices;
+  std::vector<std::vector<Slice>> slices = {};
 };
 // Views `tables`.
 std::vector<PlannedTable> PlannedTables(const NodeTables& tables);
