@@ -46,6 +46,7 @@ Snapshotter::Snapshotter(const SnapshotOptions& options, Node node, std::uint64_
     : options_(options), node_(std::move(node)), newest_(newest), base_bytes_(expected_bytes) {
   if (metrics == nullptr) return;
   taken_ = metrics->MakeCounter(MetricNamed("embla_snapshots_total"), {"taken"});
+  waited_ = metrics->MakeCounter(MetricNamed("embla_snapshots_total"), {"waited"});
   failed_ = metrics->MakeCounter(MetricNamed("embla_snapshots_total"), {"failed"});
   bytes_ = metrics->MakeCounter(MetricNamed("embla_snapshot_bytes_total"));
   size_ = metrics->MakeGauge(MetricNamed("embla_snapshot_bytes"));
@@ -70,6 +71,7 @@ void Snapshotter::Stop() {
 
 void Snapshotter::Run() {
   absl::Time not_before = absl::InfinitePast();
+  bool is_told = false;  // Why there is none now.
   while (true) {
     {
       const MutexLock lock(mu_);
@@ -78,9 +80,14 @@ void Snapshotter::Run() {
     }
     if (!IsDue() || absl::Now() < not_before) continue;
     const absl::Status status = TakePaced(while_at_rest_, /*paced=*/true);
-    if (status.ok() || absl::IsCancelled(status)) continue;
-    not_before = absl::Now() + options_.retry_after;
-    LogWarning("journal", "no snapshot could be taken, trying again: ", status.message());
+    if (absl::IsCancelled(status)) continue;
+    if (!status.ok()) not_before = absl::Now() + options_.retry_after;
+    if (absl::IsUnavailable(status) && !is_told) {
+      LogInfo("journal", "a snapshot waits: ", status.message());
+    } else if (!status.ok() && !absl::IsUnavailable(status)) {
+      LogWarning("journal", "no snapshot could be taken, trying again: ", status.message());
+    }
+    is_told = absl::IsUnavailable(status);
   }
 }
 
@@ -116,7 +123,11 @@ absl::Status Snapshotter::TakePaced(const WhileAtRest& while_at_rest, bool paced
   head.record.base = chain_.base == 0 ? head.record.number : chain_.base;
   const absl::StatusOr<std::uint64_t> bytes = Write(while_at_rest, paced, &head);
   if (!bytes.ok()) {
-    if (!absl::IsCancelled(bytes.status())) failed_.Add();
+    if (absl::IsUnavailable(bytes.status())) {
+      waited_.Add();
+    } else if (!absl::IsCancelled(bytes.status())) {
+      failed_.Add();
+    }
     return bytes.status();
   }
   CrashPoint("snapshot.whole");

@@ -103,6 +103,7 @@ class Snapshotter {
   const SnapshotOptions options_;
   const Node node_;
   Counter taken_;
+  Counter waited_;
   Counter failed_;
   Counter bytes_;
   Gauge size_;
