@@ -71,7 +71,6 @@ void Snapshotter::Stop() {
 
 void Snapshotter::Run() {
   absl::Time not_before = absl::InfinitePast();
-  bool is_told = false;  // Why there is none now.
   while (true) {
     {
       const MutexLock lock(mu_);
@@ -80,14 +79,7 @@ void Snapshotter::Run() {
     }
     if (!IsDue() || absl::Now() < not_before) continue;
     const absl::Status status = TakePaced(while_at_rest_, /*paced=*/true);
-    if (absl::IsCancelled(status)) continue;
     if (!status.ok()) not_before = absl::Now() + options_.retry_after;
-    if (absl::IsUnavailable(status) && !is_told) {
-      LogInfo("journal", "a snapshot waits: ", status.message());
-    } else if (!status.ok() && !absl::IsUnavailable(status)) {
-      LogWarning("journal", "no snapshot could be taken, trying again: ", status.message());
-    }
-    is_told = absl::IsUnavailable(status);
   }
 }
 
@@ -121,13 +113,20 @@ absl::Status Snapshotter::TakePaced(const WhileAtRest& while_at_rest, bool paced
   SnapshotHead head;
   head.record.number = newest_ + 1;
   head.record.base = chain_.base == 0 ? head.record.number : chain_.base;
-  const absl::StatusOr<std::uint64_t> bytes = Write(while_at_rest, paced, &head);
-  if (!bytes.ok()) {
-    if (absl::IsUnavailable(bytes.status())) {
-      waited_.Add();
-    } else if (!absl::IsCancelled(bytes.status())) {
-      failed_.Add();
+  const absl::StatusOr<NodeImages::Taken> taken = Begin(while_at_rest, &head);
+  if (!taken.ok()) {
+    waited_.Add();
+    if (!std::exchange(is_told_, true)) {
+      LogInfo("journal", "a snapshot waits: ", taken.status().message());
     }
+    return taken.status();
+  }
+  is_told_ = false;
+  const absl::StatusOr<std::uint64_t> bytes = Write(*taken, paced, head);
+  if (!bytes.ok()) {
+    if (absl::IsCancelled(bytes.status())) return bytes.status();
+    failed_.Add();
+    LogWarning("journal", "a snapshot failed, trying again: ", bytes.status().message());
     return bytes.status();
   }
   CrashPoint("snapshot.whole");
@@ -151,12 +150,11 @@ absl::Status Snapshotter::TakePaced(const WhileAtRest& while_at_rest, bool paced
   return GiveUp();
 }
 
-absl::StatusOr<std::uint64_t> Snapshotter::Write(const WhileAtRest& while_at_rest, bool paced,
-                                                 SnapshotHead* head) {
-  EMBLA_ASSIGN_OR_RETURN(const NodeImages::Taken taken, Begin(while_at_rest, head));
+absl::StatusOr<std::uint64_t> Snapshotter::Write(const NodeImages::Taken& taken, bool paced,
+                                                 const SnapshotHead& head) {
   // Rows that are read count as read: without this snapshot, the next one has to have all of them.
   const bool changed_only = std::exchange(chain_.base, 0) != 0;
-  auto writer = SnapshotWriter::Begin(node_.directory, node_.segment_bytes_max, *head);
+  auto writer = SnapshotWriter::Begin(node_.directory, node_.segment_bytes_max, head);
   absl::Status status = writer.status();
   CrashPoint("snapshot.begun");
   if (status.ok()) {
@@ -165,7 +163,7 @@ absl::StatusOr<std::uint64_t> Snapshotter::Write(const WhileAtRest& while_at_res
     journal_limit_.store(std::numeric_limits<std::uint64_t>::max(), std::memory_order_relaxed);
   }
   if (status.ok()) return (*writer)->bytes();
-  static_cast<void>(SnapshotStorage(node_.directory, head->record.number).RemoveAll());
+  static_cast<void>(SnapshotStorage(node_.directory, head.record.number).RemoveAll());
   return status;
 }
 

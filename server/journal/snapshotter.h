@@ -88,8 +88,8 @@ class Snapshotter {
   bool IsDue() const;
   absl::Status TakePaced(const WhileAtRest& while_at_rest, bool paced);
   // Returns its bytes.
-  absl::StatusOr<std::uint64_t> Write(const WhileAtRest& while_at_rest, bool paced,
-                                      SnapshotHead* head);
+  absl::StatusOr<std::uint64_t> Write(const NodeImages::Taken& taken, bool paced,
+                                      const SnapshotHead& head);
   void LimitJournal();
   absl::StatusOr<NodeImages::Taken> Begin(const WhileAtRest& while_at_rest, SnapshotHead* head);
   absl::Status Copy(const std::vector<RowWindow>& windows, bool changed_only, bool paced,
@@ -123,6 +123,7 @@ class Snapshotter {
   Mutex take_mu_;  // One snapshot at a time; before mu_.
   std::uint64_t newest_ ABSL_GUARDED_BY(take_mu_);
   Chain chain_ ABSL_GUARDED_BY(take_mu_);
+  bool is_told_ ABSL_GUARDED_BY(take_mu_) = false;  // Why the next one waits.
 
   mutable Mutex mu_;
   CondVar changed_;
