@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "server/journal/decision_record.h"
 #include "server/journal/journal_records.h"
+#include "server/journal/snapshot_files.h"
 #include "server/log/node_log.h"
 
 namespace embla::cli {
@@ -34,17 +35,8 @@ class JournalCmdTest : public ::testing::Test {
     const auto log =
         *NodeLog::Open(*storage, {}, [](const LogRecordView&) { return absl::OkStatus(); });
     Control(*log, JournalKind::kProcess, EncodeProcessRecord({1}));
-    TablePlan table;
-    table.spec.id = TableId{7};
-    table.spec.name = "ads";
-    table.spec.rows = 10;
-    table.spec.dim = 1;
-    table.spec.SetDefaults();
-    table.replicas = {{{0, 10, 0, 1, {NodeId{2}, 0}}}};
-    const std::vector<NodeSpec> nodes = {{NodeId{2}, "n0", "host:1", {{DeviceKind::kCpu, 100}}}};
-    const Plan plan(PlanVersion{4}, "cluster", nodes, {table});
     Control(*log, JournalKind::kPlanDelta,
-            EncodePlanDeltaRecord(NodeId{2}, DeltaBetween(Plan(), plan)));
+            EncodePlanDeltaRecord(NodeId{2}, DeltaBetween(Plan(), *ThePlan())));
     const std::vector<RowId> ids = {RowId{5}, RowId{6}};
     const std::vector<float> gradients = {0.5f, -0.5f};
     for (std::uint64_t seq = 1; seq <= 3; ++seq) {
@@ -60,6 +52,38 @@ class JournalCmdTest : public ::testing::Test {
       part.gradients = std::as_bytes(std::span(gradients));
       Control(*log, JournalKind::kUpdate, EncodeDecision(update, Plan()).payload);
     }
+    ASSERT_THAT(log->Close(), IsOk());
+  }
+  static PlanPtr ThePlan() {
+    TablePlan table;
+    table.spec.id = TableId{7};
+    table.spec.name = "ads";
+    table.spec.rows = 10;
+    table.spec.dim = 1;
+    table.spec.SetDefaults();
+    table.replicas = {{{0, 10, 0, 1, {NodeId{2}, 0}}}};
+    const std::vector<NodeSpec> nodes = {{NodeId{2}, "n0", "host:1", {{DeviceKind::kCpu, 100}}}};
+    return std::make_shared<const Plan>(PlanVersion{4}, "cluster", nodes, std::vector{table});
+  }
+  // The same, with a snapshot before the second update, and the log given up to it.
+  void WriteWithSnapshot() {
+    Write();
+    const auto storage = *DirectoryLogStorage::Open(directory_.path());
+    SnapshotHead head;
+    head.record = {.number = 1,
+                   .base = 1,
+                   .position = 4,
+                   .log_process = 1,
+                   .time = absl::UnixEpoch(),
+                   .sessions = {}};
+    head.image.plan = ThePlan();
+    head.image.self = NodeId{2};
+    const auto snapshot = SnapshotWriter::Begin(*storage, 1 << 20, head);
+    ASSERT_THAT(snapshot, IsOk());
+    ASSERT_THAT((*snapshot)->Finish(), IsOk());
+    const auto log =
+        *NodeLog::Open(*storage, {}, [](const LogRecordView&) { return absl::OkStatus(); });
+    ASSERT_THAT(log->Truncate(LogLsn{4}), IsOk());
     ASSERT_THAT(log->Close(), IsOk());
   }
   static void Control(NodeLog& log, JournalKind kind, LogPayload payload) {
@@ -101,6 +125,23 @@ TEST_F(JournalCmdTest, CountsRecordsByKind) {
   EXPECT_EQ(summary["kinds"]["update"]["records"], 3);
   ASSERT_THAT(Verify(), IsOk());
   EXPECT_THAT(out_.str(), HasSubstr("intact; records 5, processes 1"));
+}
+
+// Tables of later records have the names of the snapshot's plan.
+TEST_F(JournalCmdTest, BeginsWithTheSnapshotWhereTheLogDoes) {
+  WriteWithSnapshot();
+  ASSERT_THAT(Verify(), IsOk());
+  EXPECT_THAT(out_.str(),
+              AllOf(HasSubstr("intact; records 2, processes 1"),
+                    HasSubstr("begins with snapshots 1 to 1 of"), HasSubstr("at record 4")));
+  ASSERT_THAT(Verify(/*json=*/true), IsOk());
+  EXPECT_EQ(Json::parse(out_.str())["snapshots"], 1);
+  ASSERT_THAT(Dump(), IsOk());
+  EXPECT_THAT(out_.str(), HasSubstr("session 9 seq 3 step 0: ads 2 ids"));
+  std::filesystem::remove(directory_.path() + "/snapshot-00000000000000000001-newest");
+  std::filesystem::remove(directory_.path() +
+                          "/snapshot-00000000000000000001-log-00000000000000000001");
+  EXPECT_THAT(Verify(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("snapshot")));
 }
 
 TEST_F(JournalCmdTest, ADirectoryThatIsMissingIsNotMade) {
