@@ -170,7 +170,7 @@ absl::StatusOr<TableImage> DecodeTableImage(std::span<const std::byte> bytes) {
 void PutRows(const RowsRecord& record, RecordWriter& out) {
   out.Reserve(96 + record.piece.size());
   out.Put(ToInt(record.window.table));
-  out.Put(record.window.replica_group);
+  out.Put(record.replica_group);
   out.Put(record.window.columns.begin);
   out.Put(record.window.columns.end);
   out.Put(record.window.rows.begin);
@@ -186,7 +186,7 @@ absl::StatusOr<RowsRecord> DecodeRows(std::span<const std::byte> bytes) {
   RecordReader in(bytes);
   RowsRecord record;
   record.window.table = GetId<TableId>(in);
-  record.window.replica_group = in.Get<std::uint32_t>();
+  record.replica_group = in.Get<std::uint32_t>();
   record.window.columns.begin = in.Get<std::uint32_t>();
   record.window.columns.end = in.Get<std::uint32_t>();
   record.window.rows.begin = in.Get<std::int64_t>();

@@ -33,6 +33,7 @@ struct ImageRecord {
 // A piece of the rows that one device had of a window. The pieces of rows follow each other.
 struct RowsRecord {
   RowWindow window;
+  std::uint32_t replica_group = 0;
   std::uint64_t position = 0;  // The journal's first record that is not in the rows.
   std::uint64_t rows_bytes = 0;
   std::uint64_t offset = 0;

@@ -31,6 +31,8 @@ absl::Status JournalPlayer::Begin(SnapshotChain snapshots) {
   self_ = head.image.self;
   for (const TableImage& table : head.image.tables) {
     if (table.groups.has_value() && table.groups->is_due) sync_due_.insert(table.table);
+    const TableSpec& spec = head.image.plan->FindTable(table.table)->spec;
+    if (spec.zch.has_value()) awaited_[table.table].Insert({0, spec.rows});
   }
   snapshots_ = std::move(snapshots);
   return absl::OkStatus();
@@ -40,28 +42,38 @@ absl::Status JournalPlayer::WriteRows(std::uint64_t position) {
   while (!snapshots_.empty()) {
     SnapshotReader& oldest = *snapshots_.front();
     const bool is_last = snapshots_.size() == 1;
-    EMBLA_RETURN_IF_ERROR(WriteRows(oldest, is_last ? position : kAllRows));
+    EMBLA_RETURN_IF_ERROR(WriteRows(oldest, is_last, is_last ? position : kAllRows));
     EMBLA_ASSIGN_OR_RETURN(const SnapshotReader::Rows* const left, oldest.Front());
     if (left != nullptr) break;
     snapshots_.erase(snapshots_.begin());
     if (!is_last) continue;
     EMBLA_RETURN_IF_ERROR(Drain());
     node_.images().End();
+    awaited_.clear();
   }
   return absl::OkStatus();
 }
 
-absl::Status JournalPlayer::WriteRows(SnapshotReader& snapshot, std::uint64_t position) {
+void JournalPlayer::Arrive(TableId table, RowInterval rows) {
+  if (const auto awaited = awaited_.find(table); awaited != awaited_.end()) {
+    awaited->second.Erase(rows);
+  }
+}
+
+absl::Status JournalPlayer::WriteRows(SnapshotReader& snapshot, bool is_last,
+                                      std::uint64_t position) {
   while (true) {
     EMBLA_ASSIGN_OR_RETURN(SnapshotReader::Rows* const rows, snapshot.Front());
     if (rows == nullptr || rows->position > position) return absl::OkStatus();
     CrashPoint("recovery.rows");
     const std::size_t size = rows->bytes.size();
     BeginAhead(size);
-    node_.images().Write(
-        rows->window, std::move(rows->bytes), [this, size, lsn = lsn_](const absl::Status& status) {
-          End(size, lsn, status.ok() ? absl::StatusOr<Applied>(Applied()) : status);
-        });
+    node_.images().Write(rows->window, rows->replica_group, std::move(rows->bytes),
+                         [this, size, lsn = lsn_](const absl::Status& status) {
+                           End(size, lsn,
+                               status.ok() ? absl::StatusOr<Applied>(Applied()) : status);
+                         });
+    if (is_last) Arrive(rows->window.table, rows->window.rows);
     snapshot.Pop();
   }
 }
@@ -128,9 +140,13 @@ absl::Status JournalPlayer::PlayProcess(std::span<const std::byte> bytes) {
 
 absl::Status JournalPlayer::PlayDecision(JournalKind kind, Buffer bytes) {
   EMBLA_ASSIGN_OR_RETURN(Decision decision, DecodeDecision(kind, bytes.bytes(), *node_.plan()));
-  if (const auto* const update = std::get_if<DecidedUpdate>(&decision)) {
+  if (auto* const update = std::get_if<DecidedUpdate>(&decision)) {
     EMBLA_RETURN_IF_ERROR(ApplyToUnits(*update));
     ++updates_;
+    for (DecidedTable& table : update->tables) {
+      const auto awaited = awaited_.find(table.table);
+      if (awaited != awaited_.end()) table.awaited = awaited->second;
+    }
   } else if (const auto* const sync = std::get_if<DecidedSync>(&decision)) {
     EMBLA_RETURN_IF_ERROR(Drain());
     for (const DecidedSync::Table& table : sync->tables) sync_due_.erase(table.table);
@@ -294,6 +310,8 @@ absl::Status JournalPlayer::PlayControl(std::span<const std::byte> bytes) {
     return Await([&](HostDone done) { host.Reset(unit, std::move(done)); });
   }
   if (std::holds_alternative<OwnRecord>(control.record)) {
+    EMBLA_ASSIGN_OR_RETURN(const UnitShape shape, host.ShapeOf(unit));
+    Arrive(unit.table, {shape.row_begin, shape.row_end});
     // The mover sets the gate when it begins.
     return Await([&](HostDone done) { host.Install(unit, nullptr, std::move(done)); });
   }

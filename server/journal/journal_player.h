@@ -22,6 +22,7 @@
 #include "server/mover/restored_unit.h"
 #include "server/mover/unit_replay.h"
 #include "server/shard/shard_node.h"
+#include "server/table/row_intervals.h"
 
 namespace embla {
 
@@ -60,7 +61,9 @@ class JournalPlayer {
 
   // Writes the snapshots' rows that were read before record `position`.
   absl::Status WriteRows(std::uint64_t position);
-  absl::Status WriteRows(SnapshotReader& snapshot, std::uint64_t position);
+  absl::Status WriteRows(SnapshotReader& snapshot, bool is_last, std::uint64_t position);
+  // From now on updates apply to the rows.
+  void Arrive(TableId table, RowInterval rows);
   absl::Status PlayKind(JournalKind kind, Buffer bytes);
   absl::Status PlayProcess(std::span<const std::byte> bytes);
   absl::Status PlayDecision(JournalKind kind, Buffer bytes);
@@ -88,6 +91,9 @@ class JournalPlayer {
 
   ShardNode& node_;          // Not owned; outlives this object.
   SnapshotChain snapshots_;  // With rows that are not written yet.
+  // Rows of ZCH tables of which the last snapshot may have some. The ids there are not those by
+  // which updates were decided: an update could change a row that nothing changed.
+  std::map<TableId, RowIntervals> awaited_;
   BufferPool buffers_;
   std::uint64_t records_ = 0;
   std::uint64_t bytes_ = 0;

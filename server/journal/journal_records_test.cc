@@ -248,7 +248,8 @@ std::vector<Example> SnapshotExamples() {
                           .staged = {},
                           .folded = PlanVersion{9},
                           .run = {}};
-  const RowsRecord rows{.window = {TableId{7}, 1, {0, 4}, {16, 32}},
+  const RowsRecord rows{.window = {TableId{7}, {0, 4}, {16, 32}},
+                        .replica_group = 1,
                         .position = 51,
                         .rows_bytes = 20,
                         .offset = 4,

@@ -137,7 +137,9 @@ absl::Status SnapshotWriter::Add(const RowWindow& window, const WindowRows& rows
   do {
     const std::size_t size = std::min(piece_bytes, all.size() - offset);
     RecordWriter record(kRecordHeaderBytes);
-    PutRows({window, rows.position, all.size(), offset, all.subspan(offset, size)}, record);
+    PutRows(
+        {window, rows.replica_group, rows.position, all.size(), offset, all.subspan(offset, size)},
+        record);
     EMBLA_RETURN_IF_ERROR(Append(JournalKind::kRows, std::move(record).TakePayload()));
     offset += size;
   } while (offset < all.size());
@@ -283,7 +285,7 @@ absl::StatusOr<SnapshotReader::Rows*> SnapshotReader::Front() {
     pieces_.pop_front();
     const RowsRecord& record = piece.record;
     if (!front_.has_value()) {
-      front_ = {record.window, record.position, Buffer()};
+      front_ = {record.window, record.replica_group, record.position, Buffer()};
       if (record.offset == 0 && record.piece.size() == record.rows_bytes) {
         front_->bytes = std::move(piece.bytes);
         return &*front_;
@@ -291,6 +293,7 @@ absl::StatusOr<SnapshotReader::Rows*> SnapshotReader::Front() {
       front_->bytes = Buffer::Allocate(record.rows_bytes);
     }
     const bool follows = record.offset == filled && record.window == front_->window &&
+                         record.replica_group == front_->replica_group &&
                          record.position == front_->position &&
                          record.rows_bytes == front_->bytes.size();
     if (!follows || record.piece.empty()) {

@@ -112,6 +112,7 @@ class SnapshotReader {
 
   struct Rows {
     RowWindow window;
+    std::uint32_t replica_group = 0;
     std::uint64_t position = 0;
     Buffer bytes;
   };

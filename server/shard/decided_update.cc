@@ -35,11 +35,12 @@ absl::Status DecidedUpdateTask::Decide(TableWork& work) {
                                               ToInt(batch().seq), " of session ",
                                               ToInt(batch().session), " was applied twice"));
     }
-    if (decided->units.empty()) return absl::OkStatus();
+    if (decided->units.empty() && decided->awaited.empty()) return absl::OkStatus();
   }
   UpdateUnits& units = work.units.emplace();
   EMBLA_RETURN_IF_ERROR(
       units.Repeat(work.shard(), work.parts, decided->units, decided->applies_rest));
+  units.LeaveAlone(decided->awaited);
   work.expected = units.present();
   return absl::OkStatus();
 }

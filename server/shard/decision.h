@@ -27,6 +27,9 @@ struct DecidedTable {
   std::uint32_t replica_group = 0;
   bool applies_rest = true;  // The rows of units that are not named.
   std::vector<DecidedUnit> units;
+  // At a start, rows that a snapshot is still to bring: they are left alone, whatever was decided.
+  // Not in the record.
+  RowIntervals awaited = {};
   bool operator==(const DecidedTable&) const = default;
 };
 

@@ -62,10 +62,9 @@ absl::Status CheckCopy(const NodeTable& table) {
   return OnItsWay(table.spec, "the role of its copy is");
 }
 
-void AddWindows(const TableSpec& spec, std::uint32_t group, const Slice& slice,
-                std::vector<RowWindow>& windows) {
+void AddWindows(const TableSpec& spec, const Slice& slice, std::vector<RowWindow>& windows) {
   const ColumnRange columns{slice.column_begin, slice.column_end};
-  const auto add = [&](RowInterval rows) { windows.push_back({spec.id, group, columns, rows}); };
+  const auto add = [&](RowInterval rows) { windows.push_back({spec.id, columns, rows}); };
   if (!spec.zch.has_value()) {
     const auto at_once =
         static_cast<std::int64_t>(RowsPerBlock(spec, columns, /*with_state=*/true));
@@ -147,11 +146,9 @@ std::vector<PlannedTable> PlannedTables(const NodeTables& tables) {
 std::vector<RowWindow> WindowsOf(const std::vector<PlannedTable>& tables) {
   std::vector<RowWindow> windows;
   for (const PlannedTable& planned : tables) {
-    for (std::size_t group = 0; group < planned.slices.size(); ++group) {
-      for (const Slice& slice : planned.slices[group]) {
-        AddWindows(*planned.spec, static_cast<std::uint32_t>(group), slice, windows);
-      }
-    }
+    if (planned.slices.empty()) continue;
+    // All groups have the same rows here.
+    for (const Slice& slice : planned.slices.front()) AddWindows(*planned.spec, slice, windows);
   }
   return windows;
 }

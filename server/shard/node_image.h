@@ -62,10 +62,10 @@ struct NodeImage {
   std::vector<TableImage> tables;
 };
 
-// Rows that are read, or written, at once: about 1 MiB, or a bucket of a ZCH table.
+// Rows of all replica groups that are read at one place in the order of the devices: about 1 MiB of
+// each group, or a bucket of a ZCH table.
 struct RowWindow {
   TableId table{};
-  std::uint32_t replica_group = 0;
   ColumnRange columns;
   RowInterval rows;
   bool operator==(const RowWindow&) const = default;
@@ -74,6 +74,7 @@ struct RowWindow {
 // Rows of a window as one device had them when the journal's next record was `position`: a row
 // block with state (core/rows/row_block.h), or a chunk of a ZCH bucket (server/table/unit_io.h).
 struct WindowRows {
+  std::uint32_t replica_group = 0;
   std::uint64_t position = 0;
   Buffer bytes;
   absl::Duration held;  // How long the device did nothing else for them.
@@ -85,8 +86,10 @@ struct WindowRows {
 // window by window, each of a place of its own: what lies before that place in the journal is in
 // them, and the next process, which applies the journal from the image on, overwrites its rows with
 // the window's at that place. What it has applied to them before does not matter, as a decision
-// about some rows reads no others, but for averagings: all groups of a window lie on the same side
-// of each.
+// about some rows reads and changes no others. Two kinds of decisions do: an averaging reads the
+// rows of all groups, so those of a window lie on the same side of each; and which rows of a bucket
+// an update of a ZCH table changes, its ids say, so a bucket takes no updates before its window
+// (DecidedTable::awaited).
 class NodeImages {
  public:
   struct Taken {
@@ -108,9 +111,9 @@ class NodeImages {
   // A new node begins with `image`. Errors: those of ShardNode::InstallPlan; DataLoss: it does not
   // fit its plan.
   virtual absl::Status Begin(const NodeImage& image) = 0;
-  // Rows of a window, of which each device takes what it has; `done` as for Read. DataLoss: they
-  // are not the window's.
-  virtual void Write(const RowWindow& window, Buffer bytes,
+  // Rows of one group of a window, of which each device takes what it has; `done` as for Read.
+  // DataLoss: they are not the window's.
+  virtual void Write(const RowWindow& window, std::uint32_t replica_group, Buffer bytes,
                      std::function<void(absl::Status)> done) = 0;
   // All windows of the image have been written.
   virtual void End() = 0;

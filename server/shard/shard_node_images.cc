@@ -35,7 +35,8 @@ absl::Duration Since(std::chrono::steady_clock::time_point begun) {
 }
 
 // Every row has one device at each place of the order that all devices have in common, so the task
-// is not a background task: rows that change devices are found on one of them.
+// is not a background task: rows that change devices are found on one of them, and all groups on
+// the same side of each averaging.
 class ReadWindowTask final : public DeviceTask {
  public:
   ReadWindowTask(std::shared_ptr<const NodeTable> table, const RowWindow& window, bool changed_only,
@@ -49,14 +50,18 @@ class ReadWindowTask final : public DeviceTask {
         done_(std::move(done)) {}
 
   void Run(std::uint32_t device) override {
-    TableShard& shard = *table_->shards[window_.replica_group];
-    for (const OwnSlice& own : shard.slices(device)) {
-      if (own.columns() != window_.columns || own.present.empty()) continue;
-      const auto begun = std::chrono::steady_clock::now();
-      absl::StatusOr<std::optional<Buffer>> bytes = Encode(shard, own);
-      if (!bytes.ok()) by_device_[device].status = bytes.status();
-      if (!bytes.ok() || !bytes->has_value()) continue;
-      by_device_[device].rows.push_back({journal_.position(), *std::move(*bytes), Since(begun)});
+    for (std::uint32_t group = 0; group < table_->shards.size(); ++group) {
+      TableShard& shard = *table_->shards[group];
+      if (!shard.devices().Has(device)) continue;
+      for (const OwnSlice& own : shard.slices(device)) {
+        if (own.columns() != window_.columns || own.present.empty()) continue;
+        const auto begun = std::chrono::steady_clock::now();
+        absl::StatusOr<std::optional<Buffer>> bytes = Encode(shard, own);
+        if (!bytes.ok()) by_device_[device].status = bytes.status();
+        if (!bytes.ok() || !bytes->has_value()) continue;
+        by_device_[device].rows.push_back(
+            {group, journal_.position(), *std::move(*bytes), Since(begun)});
+      }
     }
   }
   void Finish() override {
@@ -118,17 +123,19 @@ class ReadWindowTask final : public DeviceTask {
 
 class WriteWindowTask final : public DeviceTask {
  public:
-  WriteWindowTask(std::shared_ptr<const NodeTable> table, const RowWindow& window, UnitChunk rows,
-                  Buffer memory, std::size_t devices, std::function<void(absl::Status)> done)
+  WriteWindowTask(std::shared_ptr<const NodeTable> table, const RowWindow& window,
+                  std::uint32_t group, UnitChunk rows, Buffer memory, std::size_t devices,
+                  std::function<void(absl::Status)> done)
       : table_(std::move(table)),
         window_(window),
+        group_(group),
         rows_(rows),
         memory_(std::move(memory)),
         by_device_(devices),
         done_(std::move(done)) {}
 
   void Run(std::uint32_t device) override {
-    TableShard& shard = *table_->shards[window_.replica_group];
+    TableShard& shard = *table_->shards[group_];
     if (!table_->spec.zch.has_value()) {
       by_device_[device] = WriteRowBlock(shard, device, rows_.rows);
       return;
@@ -149,6 +156,7 @@ class WriteWindowTask final : public DeviceTask {
  private:
   const std::shared_ptr<const NodeTable> table_;
   const RowWindow window_;
+  const std::uint32_t group_;
   const UnitChunk rows_;  // Views memory_.
   const Buffer memory_;
   std::vector<absl::Status> by_device_;
@@ -156,8 +164,8 @@ class WriteWindowTask final : public DeviceTask {
 };
 
 absl::StatusOr<UnitChunk> DecodeWindow(const NodeTable& table, const RowWindow& window,
-                                       std::span<const std::byte> bytes) {
-  const TableShard& shard = *table.shards[window.replica_group];
+                                       std::uint32_t group, std::span<const std::byte> bytes) {
+  const TableShard& shard = *table.shards[group];
   if (table.spec.zch.has_value()) {
     return DecodeChunk(bytes, shard, ShapeOfBucket(table.spec, window), /*chunk=*/0);
   }
@@ -226,7 +234,7 @@ void ShardNodeImpl::Read(const RowWindow& window, bool changed_only, ReadDone do
   const NodeTablesPtr tables = this->tables();
   const auto it = tables->tables.find(ToInt(window.table));
   if (it == tables->tables.end()) return done(std::vector<WindowRows>());
-  const DeviceSet devices = it->second->shards[window.replica_group]->devices();
+  const DeviceSet devices = it->second->devices();
   executors_->SubmitRead(
       std::make_unique<ReadWindowTask>(it->second, window, changed_only, *journal_, pool_,
                                        devices_.size(), std::move(done)),
@@ -244,24 +252,24 @@ absl::Status ShardNodeImpl::Begin(const NodeImage& image) {
   return absl::OkStatus();
 }
 
-void ShardNodeImpl::Write(const RowWindow& window, Buffer bytes,
+void ShardNodeImpl::Write(const RowWindow& window, std::uint32_t replica_group, Buffer bytes,
                           std::function<void(absl::Status)> done) {
   const NodeTablesPtr tables = this->tables();
   const auto it = tables->tables.find(ToInt(window.table));
   if (it == tables->tables.end()) return done(absl::OkStatus());
   const std::shared_ptr<const NodeTable>& table = it->second;
-  const bool fits = window.replica_group < table->shards.size() && window.rows.begin >= 0 &&
+  const bool fits = replica_group < table->shards.size() && window.rows.begin >= 0 &&
                     window.rows.begin < window.rows.end && window.rows.end <= table->spec.rows;
   absl::StatusOr<UnitChunk> rows = absl::InvalidArgumentError("it is of no rows of the table");
-  if (fits) rows = DecodeWindow(*table, window, bytes.bytes());
+  if (fits) rows = DecodeWindow(*table, window, replica_group, bytes.bytes());
   if (!rows.ok()) {
     return done(absl::DataLossError(
         absl::StrCat("rows of table ", table->spec.name, ": ", rows.status().message())));
   }
-  const DeviceSet devices = table->shards[window.replica_group]->devices();
+  const DeviceSet devices = table->shards[replica_group]->devices();
   executors_->SubmitControl(
-      std::make_unique<WriteWindowTask>(table, window, *rows, std::move(bytes), devices_.size(),
-                                        std::move(done)),
+      std::make_unique<WriteWindowTask>(table, window, replica_group, *rows, std::move(bytes),
+                                        devices_.size(), std::move(done)),
       devices);
 }
 

@@ -73,7 +73,7 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
   void Read(const RowWindow& window, bool changed_only,
             std::function<void(absl::StatusOr<std::vector<WindowRows>>)> done) override;
   absl::Status Begin(const NodeImage& image) override;
-  void Write(const RowWindow& window, Buffer bytes,
+  void Write(const RowWindow& window, std::uint32_t replica_group, Buffer bytes,
              std::function<void(absl::Status)> done) override;
   void End() override;
   // While all devices stand still. Unavailable: something is on its way.

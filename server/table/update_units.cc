@@ -257,6 +257,7 @@ RowIntervals UpdateUnits::Skipped(ColumnRange columns) const {
     const RowInterval rows{shape.row_begin, shape.row_end};
     touched.applies() ? skipped.Erase(rows) : skipped.Insert(rows);
   }
+  for (const RowInterval& rows : left_alone_.intervals()) skipped.Insert(rows);
   return skipped;
 }
 

@@ -59,6 +59,8 @@ class UpdateUnits {
   // device. DataLoss: a row that is to be applied is not here.
   absl::Status Repeat(TableShard& table, TableParts parts, std::span<const DecidedUnit> units,
                       bool applies_rest);
+  // Rows that are left out whatever was decided.
+  void LeaveAlone(const RowIntervals& rows) { left_alone_ = rows; }
   // The rest is left out: it was applied before.
   void SkipRest() { applies_rest_ = false; }
   // Tells the gates whose rows are applied. On the lead device, in the task that called Decide.
@@ -114,6 +116,7 @@ class UpdateUnits {
   std::size_t present_ = 0;
   std::size_t out_of_range_ = 0;
   std::int64_t rows_ = 0;
+  RowIntervals left_alone_;
 };
 
 }  // namespace embla
