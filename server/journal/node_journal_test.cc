@@ -2,7 +2,8 @@
 // state and the record of updates of a node that lived on, also when its devices are GPUs and the
 // other's are not: random tables of all sharding types, optimizers and number formats, ZCH tables
 // and replica groups, updates of several sessions that overlap, tables and hyper-parameters that
-// come and change, and snapshots at any of these moments.
+// come and change, and snapshots at any of these moments, with some of them between image and rows.
+// What it tells of evicted rows is what the other one tells.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -22,6 +23,7 @@
 #include "gtest/gtest.h"
 #include "server/gpu/testing/simulated_device.h"
 #include "server/journal/testing/journaled_node.h"
+#include "server/journal/testing/slow_snapshot.h"
 #include "server/migration/session_set.h"
 #include "server/shard/testing/local_cluster.h"
 #include "server/shard/testing/row_images.h"
@@ -98,6 +100,7 @@ class Trial {
       Train();
       CloseSession();
       Snapshot();
+      if (random_() % 2 == 0) FinishSnapshot();
       Compare();
     }
     EXPECT_GT(subject_->journal().recovery().updates + kills_, 0u);
@@ -142,6 +145,7 @@ class Trial {
       zch.admission = Pick({zch::Admission::kAll, zch::Admission::kCount});
       zch.admission_count = 2;
       spec.rows = zch.buckets * 64;
+      zch.eviction_buffer_bytes = 1 << 24;
       spec.zch = zch;
     } else if (devices_ % 2 == 0 && random_() % 3 == 0) {
       spec.replica_groups = 2;
@@ -183,15 +187,21 @@ class Trial {
     if (random_() % 4 == 0) Restart();
   }
 
-  // The disk may die under it.
+  // The disk may die under it, and its rows may be read much later.
   void Snapshot() {
     if (random_() % 2 == 0) return;
+    FinishSnapshot();
+    if (random_() % 3 == 0) return slow_snapshot_.Begin(subject_->journal());
     const bool dies = random_() % 4 == 0;
     if (dies) subject_->disk().FailAt(1 + random_() % 60, DiskFault::kDeath);
     const absl::Status taken = subject_->TakeSnapshot();
     ASSERT_TRUE(taken.ok() || dies) << taken;
     snapshots_ += taken.ok() ? 1 : 0;
     if (dies || random_() % 4 == 0) Restart();
+  }
+
+  void FinishSnapshot() {
+    if (slow_snapshot_.is_under_way()) snapshots_ += slow_snapshot_.Finish().ok() ? 1 : 0;
   }
 
   static PlanVersion Next(PlanVersion version) { return PlanVersion{ToInt(version) + 1}; }
@@ -323,7 +333,7 @@ class Trial {
     if (dies) subject_->disk().FailAt(1 + random_() % 20, DiskFault::kDeath);
     std::vector<std::unique_ptr<Sent>> sent, repeated;
     std::thread snapshot;
-    if (random_() % 2 == 0) {
+    if (!slow_snapshot_.is_under_way() && random_() % 2 == 0) {
       snapshot = std::thread([this] { snapshots_ += subject_->TakeSnapshot().ok() ? 1 : 0; });
     }
     for (const Operation& operation : operations) {
@@ -375,6 +385,7 @@ class Trial {
   }
 
   void Restart() {
+    FinishSnapshot();
     if (random_() % 4 == 0) {
       subject_->Stop();
       subject_->disk().Restart();
@@ -401,6 +412,37 @@ class Trial {
         EXPECT_EQ(*ReadNodeRows(*model_, table.spec, group),
                   *ReadNodeRows(subject_->node(), table.spec, group));
       }
+      if (table.spec.zch.has_value()) CompareEvictions(table.spec);
+    }
+  }
+
+  // Rows that ids have lost, with their state, by id and step.
+  using Evicted = std::map<std::pair<std::int64_t, std::uint64_t>, std::string>;
+  static Evicted EvictedOf(ShardNode& node, const TableSpec& spec) {
+    Evicted all;
+    EvictionLog& log = **node.Evictions(spec.id);
+    EvictionLog::Piece piece = log.Read(0);
+    for (; piece.rows != nullptr; piece = log.Read(piece.next)) {
+      const absl::StatusOr<RowBlock> block = DecodeRowBlock(piece.rows->row_block.bytes());
+      EMBLA_CHECK(block.ok());
+      const std::size_t row_bytes = RowBytes(block->shape.dtype, block->shape.columns());
+      const std::size_t floats = block->shape.state_floats;
+      for (std::size_t i = 0; i < block->rows.size(); ++i) {
+        const zch::Eviction& eviction = piece.rows->evictions[i];
+        std::string& row = all[{ToInt(eviction.id), eviction.step}];
+        row.append(reinterpret_cast<const char*>(block->weights.data()) + i * row_bytes, row_bytes);
+        row.append(reinterpret_cast<const char*>(block->state.data() + i * floats), floats * 4);
+      }
+    }
+    return all;
+  }
+  // The subject knows those since its start.
+  void CompareEvictions(const TableSpec& spec) {
+    const Evicted known = EvictedOf(*model_, spec);
+    for (const auto& [eviction, row] : EvictedOf(subject_->node(), spec)) {
+      const auto it = known.find(eviction);
+      ASSERT_NE(it, known.end()) << "id " << eviction.first << " at step " << eviction.second;
+      EXPECT_TRUE(it->second == row) << "id " << eviction.first << " at step " << eviction.second;
     }
   }
 
@@ -413,6 +455,7 @@ class Trial {
   std::unique_ptr<ShardNode> model_;
   std::vector<std::unique_ptr<gpu::SimulatedDevice>> gpus_;  // The subject's.
   std::unique_ptr<JournaledNode> subject_;
+  SlowSnapshot slow_snapshot_;  // The subject's.
   std::vector<TablePlan> tables_;
   std::uint32_t next_table_ = 1;
   PlanVersion version_{};

@@ -4,7 +4,7 @@
 // lost or applied twice. A table may have synchronous steps of two ranks. Replica groups are
 // averaged at any time: what a frozen unit misses, it misses in the model, too. Units at rest are
 // folded back at any time; trainers route some updates by an older plan, so that they come in
-// halves, and some do not say by which.
+// halves, and some do not say by which. Snapshots' rows are read long after their images.
 //
 // The steps are a script of what a mover does (server/mover/mover_simulation_test.cc has movers
 // that die); what a killed node knows of its units is what its journal says.
@@ -26,6 +26,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/journal/testing/journaled_node.h"
+#include "server/journal/testing/slow_snapshot.h"
 #include "server/shard/testing/local_cluster.h"
 #include "server/shard/testing/row_images.h"
 #include "server/shard/testing/unit_moves.h"
@@ -186,7 +187,6 @@ class Trial {
   }
 
   // ---- Training.
-
   std::uint32_t StateFloats() const {
     const StateShape state = StateShapeOf(spec_.optimizer);
     return state.row_floats + state.element_arrays * spec_.dim;
@@ -430,9 +430,10 @@ class Trial {
   }
 
   // ---- Deaths.
-
   bool MaybeKill(std::size_t n) {
+    if (random_() % 4 == 0) FinishSnapshot(n);
     if (random_() % 4 != 0) return false;
+    FinishSnapshot(n);
     nodes_[n]->Kill();
     if (level_ == Durability::kSynced && random_() % 2 == 0) nodes_[n]->disk().LosePower(power_);
     nodes_[n]->Start();
@@ -455,8 +456,9 @@ class Trial {
     }
     return true;
   }
-  // Between two moves.
+  // Its image is taken between two moves.
   void Snapshot(std::size_t n) {
+    FinishSnapshot(n);
     InstallOwners();
     const auto at_rest = [&](std::uint32_t unit, const UnitWindows& windows, PlanVersion folded) {
       UnitDurable durable = FreshUnit(host(n).ShapeOf(IdOf(unit))->chunks());
@@ -467,17 +469,18 @@ class Trial {
       return RestoredUnit{
           .unit = IdOf(unit), .durable = durable, .staged = staged, .folded = folded, .run = {}};
     };
-    const absl::Status taken = journal(n).TakeSnapshot([&](const auto& work) {
-      work([&] {
-        std::vector<RestoredUnit> units;
-        for (const auto& [unit, gate] : gates_[n]) {
-          if (gate != nullptr) units.push_back(at_rest(unit, gate->windows(), PlanVersion{}));
-        }
-        for (const auto& [unit, plan] : folded_[n]) units.push_back(at_rest(unit, {}, plan));
-        return units;
-      });
-      return true;
+    snapshots_[n].Begin(journal(n), [&] {
+      std::vector<RestoredUnit> units;
+      for (const auto& [unit, gate] : gates_[n]) {
+        if (gate != nullptr) units.push_back(at_rest(unit, gate->windows(), PlanVersion{}));
+      }
+      for (const auto& [unit, plan] : folded_[n]) units.push_back(at_rest(unit, {}, plan));
+      return units;
     });
+  }
+  void FinishSnapshot(std::size_t n) {
+    if (!snapshots_[n].is_under_way()) return;
+    const absl::Status taken = snapshots_[n].Finish();
     ASSERT_TRUE(taken.ok() || absl::IsUnavailable(taken)) << taken;
     counts_.snapshots += taken.ok() ? 1 : 0;
   }
@@ -488,7 +491,6 @@ class Trial {
   }
 
   // ---- Folds.
-
   // A plan that says where the units are.
   void InstallOwners() {
     TablePlan table = table_;
@@ -497,12 +499,11 @@ class Trial {
       tiling.clear();
       for (std::uint32_t unit = 0; unit < owners_.size(); ++unit) {
         const NodeId owner{static_cast<std::uint32_t>(owners_[unit] + 1)};
-        Slice slice;
-        slice.row_begin = spec_.RowGranuleBegin(unit);
-        slice.row_end = spec_.RowGranuleBegin(unit + 1);
-        slice.column_end = spec_.dim;
-        slice.device = {owner, group * kDevices + devices_[unit]};
-        tiling.push_back(slice);
+        tiling.push_back({.row_begin = spec_.RowGranuleBegin(unit),
+                          .row_end = spec_.RowGranuleBegin(unit + 1),
+                          .column_begin = 0,
+                          .column_end = spec_.dim,
+                          .device = {owner, group * kDevices + devices_[unit]}});
       }
     }
     const PlanVersion version{owners_by_plan_.size()};
@@ -553,7 +554,6 @@ class Trial {
   }
 
   // ---- The steps of a move; each may be repeated.
-
   void SetGate(std::size_t n, std::uint32_t unit, const std::shared_ptr<ScriptedGate>& gate) {
     RunInOrder(host(n), kTable, [&] { host(n).SetGate(IdOf(unit), gate); });
     gates_[n][unit] = gate;
@@ -727,7 +727,6 @@ class Trial {
   }
 
   // ---- The end.
-
   using Rows = std::map<std::pair<std::uint32_t, std::int64_t>, std::string>;  // By group and row.
   void AddRows(ShardNode& node, Rows& all) {
     for (std::uint32_t group = 0; group < spec_.replica_groups; ++group) {
@@ -760,6 +759,7 @@ class Trial {
   BufferPool pool_;
   std::unique_ptr<ShardNode> model_;
   std::vector<std::unique_ptr<JournaledNode>> nodes_;
+  SlowSnapshot snapshots_[kNodes];
   // By unit.
   std::vector<std::size_t> owners_;
   std::vector<std::uint32_t> devices_;  // In group 0.
