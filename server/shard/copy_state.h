@@ -39,6 +39,8 @@ class CopyState {
   // Whether it has every acknowledged update, and may lead: also where the process has begun since
   // its primary said so. The next process knows as much.
   bool has_all() const { return is_counted_ && written_ == life_; }
+  // The same, but for the log: the record of it lies there, and may not be synced yet.
+  bool is_counted() const { return is_counted_; }
   // Unavailable: other copies do.
   absl::Status CheckServes() const {
     if (serves()) return absl::OkStatus();

@@ -188,7 +188,7 @@ TableImage ImageOf(const PlannedTable& planned) {
   if (table.copy == nullptr) return image;
   TableShard& shard = *table.shard();
   image.copy = CopyImage{.position = shard.replica_position(),
-                         .has_all = table.copy->has_all(),
+                         .has_all = table.copy->is_counted(),
                          .primary_since = table.primary_since,
                          .spec = shard.spec(shard.lead_device()),
                          .spec_version = shard.spec_version(shard.lead_device()),

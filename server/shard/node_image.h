@@ -24,7 +24,9 @@ namespace embla {
 // A data_parallel table's copy.
 struct CopyImage {
   ReplicaPosition position;
-  bool has_all = false;         // It has every acknowledged update (CopyState).
+  // It has every acknowledged update (CopyState). The record of it may not be synced yet: it is
+  // when the snapshot is whole.
+  bool has_all = false;
   PlanVersion primary_since{};  // 0: another node leads.
   // The spec in force on its devices, and the plan that it is from; then the history that updates
   // are applied by (NodeTable::spec_history).

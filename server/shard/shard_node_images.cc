@@ -231,6 +231,8 @@ absl::Status ShardNodeImpl::TakeStill(const std::vector<PlannedTable>& planned, 
 }
 
 void ShardNodeImpl::Read(const RowWindow& window, bool changed_only, ReadDone done) {
+  // No slice comes, and gets rows, between the look at the tables and the task's place.
+  const MutexLock lock(install_mu_);
   const NodeTablesPtr tables = this->tables();
   const auto it = tables->tables.find(ToInt(window.table));
   if (it == tables->tables.end()) return done(std::vector<WindowRows>());
