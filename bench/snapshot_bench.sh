@@ -68,23 +68,31 @@ for kind in "${kinds[@]}"; do
   start_node "$kind"
 done
 
-# updates KIND: rows per second of one turn, its p99 in microseconds.
+# updates KIND SEED: rows per second of one turn, its p99 in microseconds.
 updates() {
   "$bin/embla-bench" --coordinator "$(address "$1" listen)" --admin "$(address "$1" admin)" \
     --update-share 1 --in-flight 4 --ids 16384 --rows "$rows" --distribution "$distribution" \
     --rounds 1 --requests "$requests" --seed "$2" --wire "${EMBLA_WIRE:-fp32}" --no-ceilings \
-    -o json 2>/dev/null |
-    sed -n 's/.*"rows_per_second": \([0-9.e+]*\).*"p99_us": \([0-9.e+]*\).*/\1 \2/p' | head -n 1
+    -o json 2>/dev/null | tr -d '\n' |
+    sed -n 's/.*"rows_per_second": *\([0-9.e+]*\).*"p99_us": *\([0-9.e+]*\).*/\1 \2/p'
+}
+# bytes KIND: of all files of its node's directory.
+bytes() {
+  { find "$work/$1" -type f -printf '%s\n' 2>/dev/null || true; } |
+    awk '{ s += $1 } END { printf "%d\n", s }'
 }
 sizes() {
   while sleep 0.25; do
-    find "$work/with" -type f -printf '%s\n' 2>/dev/null | awk '{ s += $1 } END { print s }'
+    if [[ -e "$work/training" ]]; then bytes with; fi
   done
 }
 sizes >"$work/sizes" &
 children+=($!)
 for ((round = 0; round < ${EMBLA_ROUNDS:-3}; ++round)); do
-  for kind in "${kinds[@]}"; do echo "$kind $(updates "$kind" "$round")"; done
+  echo "without $(updates without "$round")"
+  touch "$work/training"
+  echo "with $(updates with "$round")"
+  rm "$work/training"
 done >"$work/rates"
 
 # median KIND COLUMN
@@ -114,10 +122,10 @@ echo
 for kind in "${kinds[@]}"; do
   updates "$kind" 99 >/dev/null &
   training=$!
-  before="$(find "$work/$kind" -type f -printf '%s\n' | awk '{ s += $1 } END { print int(s) }')"
-  while (($(find "$work/$kind" -type f -printf '%s\n' | awk '{ s += $1 } END { print int(s) }') <
-    before + rows * 260)); do sleep 0.1; done
-  sleep 3
+  before="$(bytes "$kind")"
+  while kill -0 "$training" 2>/dev/null && (($(bytes "$kind") < before + rows * 130)); do
+    sleep 0.1
+  done
   kill -KILL "${node_pid["$kind"]}"
   wait "${node_pid["$kind"]}" 2>/dev/null || true
   kill "$training" 2>/dev/null || true

@@ -61,6 +61,9 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
   log.accepted_is_final = true;  // Rows are updated before their record is written.
   log.segment_bytes_max = std::min(log.segment_bytes_max, FileBytesMax());
   std::unique_ptr<NodeJournal> journal(new NodeJournal(storage, options));
+  log.pause_after = [&journal = *journal](std::size_t bytes) {
+    return journal.has_snapshots_ ? journal.snapshots_->PauseAfter(bytes) : absl::ZeroDuration();
+  };
   absl::Time told = start;
   const auto play = [&](const LogRecordView& record) {
     const absl::Status played = player.Play(record);
@@ -139,6 +142,7 @@ absl::Status NodeJournal::MakeSnapshots(LogStorage& storage, const NodeLogOption
                         .log_process = recovery_.node.log_process,
                         .segment_bytes_max = log.segment_bytes_max},
       recovery_.snapshot, expected, options_.metrics);
+  has_snapshots_ = true;
   return absl::OkStatus();
 }
 
@@ -174,12 +178,6 @@ absl::Status NodeJournal::Append(const Decision& decision, Done done) {
   if (level == Durability::kNone) {
     done(absl::OkStatus());
     return absl::OkStatus();
-  }
-  const bool is_update = std::holds_alternative<DecidedUpdate>(decision) ||
-                         std::holds_alternative<CopiedUpdate>(decision);
-  if (is_update && snapshots_->IsTooFarAhead()) {
-    return absl::ResourceExhaustedError(
-        "the journal grows faster than its snapshot is written; send the update again later");
   }
   DecisionRecord record = EncodeDecision(decision, *written_plan_);
   if (!is_control) {

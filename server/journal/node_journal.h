@@ -66,6 +66,10 @@ class NodeJournal final : public Journal, public MoveLog {
                                                            const NodeJournalOptions& options,
                                                            ShardNode& node);
 
+  ~NodeJournal() override {
+    if (snapshots_ != nullptr) StopSnapshots();
+  }
+
   absl::Status Append(const Decision& decision, Done done) override;
   absl::Status AppendMarker(Done done) override;
   std::uint64_t position() const override { return ToInt(log_->next_lsn()); }
@@ -111,8 +115,9 @@ class NodeJournal final : public Journal, public MoveLog {
   // By the last record of one that this process wrote. Each process begins with a whole plan.
   PlanPtr written_plan_ = std::make_shared<const Plan>();
   std::atomic<std::uint64_t> bytes_ = 0;  // Content of records, ever. Relaxed: nothing hangs on it.
-  std::unique_ptr<NodeLog> log_;          // Uses the others as it closes.
-  std::unique_ptr<Snapshotter> snapshots_;
+  std::atomic<bool> has_snapshots_ = false;  // Whether the log's writer may look at snapshots_.
+  std::unique_ptr<Snapshotter> snapshots_;   // Stopped before the log closes.
+  std::unique_ptr<NodeLog> log_;             // Uses the others as it closes.
 };
 
 }  // namespace embla

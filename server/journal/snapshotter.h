@@ -32,9 +32,11 @@ struct SnapshotOptions {
   double journal_share = 0.35;
   // It is paced so that the journal grows by at most this share of the base meanwhile,
   double growth_share = 0.25;
-  // of which this is the limit: beyond it updates are refused (RESOURCE_EXHAUSTED) until it is
-  // whole; so a directory has at most four times the bytes of its tables.
-  double growth_max = 0.6;
+  // of which this is the limit: beyond it the journal is written at `behind_bytes_per_second`, so
+  // that updates wait and the disk is the snapshot's. So a directory has at most four times the
+  // bytes of its tables.
+  double growth_max = 0.4;
+  std::uint64_t behind_bytes_per_second = std::uint64_t{64} << 20;
   std::uint64_t growth_bytes_max_min = std::uint64_t{128} << 20;  // The limit is never lower.
   // It is no slower than this, when nothing is trained.
   std::uint64_t bytes_per_second_min = std::uint64_t{64} << 20;
@@ -72,10 +74,13 @@ class Snapshotter {
   // A snapshot that is under way is given up.
   void Stop();
 
-  // Whether the journal has grown so far under a snapshot that is being written that updates have
-  // to wait. Any thread.
-  bool IsTooFarAhead() const {
-    return node_.journal_bytes() > journal_limit_.load(std::memory_order_relaxed);
+  // How long the journal's writer rests after so many bytes: it has grown beyond its limit under a
+  // snapshot that is being written. Any thread.
+  absl::Duration PauseAfter(std::size_t bytes) const {
+    const bool is_behind = node_.journal_bytes() > journal_limit_.load(std::memory_order_relaxed);
+    if (!is_behind) return absl::ZeroDuration();
+    return absl::Seconds(static_cast<double>(bytes) /
+                         static_cast<double>(options_.behind_bytes_per_second));
   }
 
   // Takes one now, as fast as it can. Unavailable: not now, as a unit or a copy is on its way.

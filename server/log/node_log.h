@@ -35,6 +35,9 @@ struct NodeLogOptions {
   std::size_t control_queue_bytes = std::size_t{4} << 20;
   // How far behind a write its sync may be while no caller waits for it. Infinite: until one does.
   absl::Duration sync_delay = absl::Milliseconds(500);
+  // How long the writer rests after so many bytes, for the disk to serve somebody else; empty: it
+  // does not rest.
+  std::function<absl::Duration(std::size_t bytes)> pause_after = {};
   // Open replays no records below; 0: it replays all that are kept (RecoverLog).
   LogLsn needed_from{0};
   // For callers who act on an update's record before it is written. A full disk is then found by
@@ -119,6 +122,7 @@ class NodeLog {
 
   // Runs on the writer's thread.
   void WriteLoop();
+  void Pause(absl::Duration pause) ABSL_LOCKS_EXCLUDED(mu_);
   bool TakeQueue(std::vector<Pending>* queue) ABSL_LOCKS_EXCLUDED(mu_);
   void WriteQueue(std::vector<Pending> queue);
   absl::Status MakeRoom(const Pending& record, Group* group);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/base/ids.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
@@ -58,7 +59,18 @@ struct NodeLog::Group {
 
 void NodeLog::WriteLoop() {
   std::vector<Pending> queue;
-  while (TakeQueue(&queue)) WriteQueue(std::exchange(queue, {}));
+  while (TakeQueue(&queue)) {
+    std::size_t bytes = 0;
+    for (const Pending& record : queue) bytes += record.bytes;
+    WriteQueue(std::exchange(queue, {}));
+    if (options_.pause_after) Pause(options_.pause_after(bytes));
+  }
+}
+
+void NodeLog::Pause(absl::Duration pause) {
+  const absl::Time end = absl::Now() + pause;
+  const MutexLock lock(mu_);
+  while (!closing_ && absl::Now() < end) queued_.WaitFor(mu_, end - absl::Now());
 }
 
 bool NodeLog::TakeQueue(std::vector<Pending>* queue) {
