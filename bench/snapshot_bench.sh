@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Measures what snapshots cost while a node is trained, how large its directory becomes, and how
-# long a start takes: a node with snapshots and one without, asked in turns by embla-bench, then
+# Measures what snapshots cost while a node is trained, and how long a start takes: a node with snapshots and one without, asked in turns by embla-bench, then
 # killed amid a training and started again.
 #
 #   bench/snapshot_bench.sh [BIN_DIR] [DIRECTORY]
@@ -81,18 +80,9 @@ bytes() {
   { find "$work/$1" -type f -printf '%s\n' 2>/dev/null || true; } |
     awk '{ s += $1 } END { printf "%d\n", s }'
 }
-sizes() {
-  while sleep 0.25; do
-    if [[ -e "$work/training" ]]; then bytes with; fi
-  done
-}
-sizes >"$work/sizes" &
-children+=($!)
 for ((round = 0; round < ${EMBLA_ROUNDS:-3}; ++round)); do
   echo "without $(updates without "$round")"
-  touch "$work/training"
   echo "with $(updates with "$round")"
-  rm "$work/training"
 done >"$work/rates"
 
 # median KIND COLUMN
@@ -105,8 +95,6 @@ for kind in "${kinds[@]}"; do
     'BEGIN { printf "%-10s %12.0f %8.2f %12.1f\n", k, r, r / b, p / 1000 }'
 done
 echo
-sort -n "$work/sizes" | awk -v table=$((rows * 260)) '{ v[NR] = $1 / table }
-  END { printf "directory / tables: median %.2f, most %.2f\n", v[int((NR + 1) / 2)], v[NR] }'
 exec 3<>"/dev/tcp/127.0.0.1/$(address with-node metrics | sed 's/.*://')"
 printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
 awk '/^embla_snapshot_hold_seconds_bucket.le="0.0008"/ { short = $2 }
