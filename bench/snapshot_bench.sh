@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measures what snapshots cost while a node is trained, and how long a start takes: a node with snapshots and one without, asked in turns by embla-bench, then
-# killed amid a training and started again.
+# Measures what snapshots cost while a node is trained, and how long a start takes: a node with
+# snapshots and one without, asked in turns by embla-bench, then killed amid a training and started
+# again.
 #
 #   bench/snapshot_bench.sh [BIN_DIR] [DIRECTORY]
 #
