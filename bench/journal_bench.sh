@@ -14,50 +14,18 @@ bin="${1:-build/release/bin}"
 parent="${2:-${TMPDIR:-/tmp}}"
 work="$(mktemp -d -p "$parent")"
 levels=(no-journal none queued written synced)
-declare -A node_pid
-children=()
-# shellcheck disable=SC2317,SC2329  # Called by the trap.
-stop() {
-  trap - EXIT
-  for ((i = ${#children[@]} - 1; i >= 0; --i)); do kill "${children[i]}" 2>/dev/null || true; done
-  wait || true
-  rm -rf "$work"
-}
-trap stop EXIT
-
-# wait_for FILE: until a program has written its port file.
-wait_for() {
-  for ((i = 0; i < 1200; ++i)); do
-    [[ -s "$1" ]] && return
-    sleep 0.1
-  done
-  echo "$1 never came" >&2
-  tail -n 5 "$work"/*.log >&2
-  exit 1
-}
-# address FILE KEY: what stands in a port file.
-address() { sed -n "s/.*\"$2\"[[:space:]]*:[[:space:]]*\"\\([^\"]*\\)\".*/\\1/p" "$work/$1.json"; }
+# shellcheck source=bench/one_node_clusters.sh
+source bench/one_node_clusters.sh
 
 # start_node LEVEL
 start_node() {
   local options=()
   [[ "$1" == no-journal ]] || options=(--data-dir "$work/$1" --durability "$1")
-  rm -f "$work/$1-node.json"
-  "$bin/embla-shard" --name "$1" --coordinator "$(address "$1" listen)" --listen 127.0.0.1:0 \
-    --metrics-listen 127.0.0.1:0 --devices cpu:1 --port-file "$work/$1-node.json" "${options[@]}" \
-    2>"$work/$1.log" &
-  node_pid["$1"]=$!
-  children+=($!)
-  wait_for "$work/$1-node.json"
+  run_node "$1" --devices cpu:1 "${options[@]}"
 }
 
 for level in "${levels[@]}"; do
-  "$bin/embla-coordinator" --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 \
-    --metrics-listen 127.0.0.1:0 --state-dir "$work/$level-state" \
-    --port-file "$work/$level.json" 2>"$work/$level-coordinator.log" &
-  children+=($!)
-  wait_for "$work/$level.json"
-  mkdir -p "$work/$level"
+  start_coordinator "$level"
   start_node "$level"
 done
 

@@ -21,50 +21,18 @@ requests="${EMBLA_REQUESTS:-1200}"
 distribution="${EMBLA_DISTRIBUTION:-zipf:1.05}"
 work="$(mktemp -d -p "$parent")"
 kinds=(without with)
-declare -A node_pid
-children=()
-# shellcheck disable=SC2317,SC2329  # Called by the trap.
-stop() {
-  trap - EXIT
-  for ((i = ${#children[@]} - 1; i >= 0; --i)); do kill "${children[i]}" 2>/dev/null || true; done
-  wait || true
-  rm -rf "$work"
-}
-trap stop EXIT
-
-# wait_for FILE: until a program has written its port file.
-wait_for() {
-  for ((i = 0; i < 1200; ++i)); do
-    [[ -s "$1" ]] && return
-    sleep 0.1
-  done
-  echo "$1 never came" >&2
-  tail -n 5 "$work"/*.log >&2
-  exit 1
-}
-# address FILE KEY: what stands in a port file.
-address() { sed -n "s/.*\"$2\"[[:space:]]*:[[:space:]]*\"\\([^\"]*\\)\".*/\\1/p" "$work/$1.json"; }
+# shellcheck source=bench/one_node_clusters.sh
+source bench/one_node_clusters.sh
 
 # start_node KIND
 start_node() {
   local after=128MiB
   [[ "$1" == with ]] || after=1TiB
-  rm -f "$work/$1-node.json"
-  "$bin/embla-shard" --name "$1" --coordinator "$(address "$1" listen)" --listen 127.0.0.1:0 \
-    --metrics-listen 127.0.0.1:0 --devices cpu:2 --port-file "$work/$1-node.json" \
-    --data-dir "$work/$1" --snapshot-after "$after" 2>"$work/$1.log" &
-  node_pid["$1"]=$!
-  children+=($!)
-  wait_for "$work/$1-node.json"
+  run_node "$1" --devices cpu:2 --data-dir "$work/$1" --snapshot-after "$after"
 }
 
 for kind in "${kinds[@]}"; do
-  "$bin/embla-coordinator" --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 \
-    --metrics-listen 127.0.0.1:0 --state-dir "$work/$kind-state" \
-    --port-file "$work/$kind.json" 2>"$work/$kind-coordinator.log" &
-  children+=($!)
-  wait_for "$work/$kind.json"
-  mkdir -p "$work/$kind"
+  start_coordinator "$kind"
   start_node "$kind"
 done
 
@@ -102,8 +70,8 @@ awk '/^embla_snapshot_hold_seconds_bucket.le="0.0008"/ { short = $2 }
   /^embla_snapshot_hold_seconds_count/ { all = $2 } /^embla_snapshots_total.*taken/ { taken = $2 }
   /^embla_snapshot_bytes_total/ { s = $2 } /^embla_journal_bytes_total/ { j = $2 }
   END {
-    printf "snapshots %d; their bytes / those of the journal %.2f\n", taken, s / j
-    printf "windows that held a device at most 0.8 ms: %.4f of %d\n", short / all, all
+    printf "snapshots %d; their bytes / those of the journal %.2f\n", taken, (j > 0 ? s / j : 0)
+    printf "windows that held a device at most 0.8 ms: %.4f of %d\n", (all > 0 ? short / all : 0), all
   }' <&3
 
 # A start amid a training: embla-bench drops its table when it is through.

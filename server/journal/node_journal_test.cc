@@ -3,7 +3,7 @@
 // other's are not: random tables of all sharding types, optimizers and number formats, ZCH tables
 // and replica groups, updates of several sessions that overlap, tables and hyper-parameters that
 // come and change, and snapshots at any of these moments, with some of them between image and rows.
-// What it tells of evicted rows is what the other one tells.
+// Both tell the same of evicted rows.
 #include <algorithm>
 #include <map>
 #include <memory>
