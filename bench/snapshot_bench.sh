@@ -71,7 +71,8 @@ awk '/^embla_snapshot_hold_seconds_bucket.le="0.0008"/ { short = $2 }
   /^embla_snapshot_bytes_total/ { s = $2 } /^embla_journal_bytes_total/ { j = $2 }
   END {
     printf "snapshots %d; their bytes / those of the journal %.2f\n", taken, (j > 0 ? s / j : 0)
-    printf "windows that held a device at most 0.8 ms: %.4f of %d\n", (all > 0 ? short / all : 0), all
+    printf "windows that held a device at most 0.8 ms: %.4f of %d\n",
+      (all > 0 ? short / all : 0), all
   }' <&3
 
 # A start amid a training: embla-bench drops its table when it is through.

@@ -569,7 +569,7 @@ TEST_F(SnapshotsTest, TheDirectoryHasAtMostFourTimesItsTablesAndAFewSegments) {
   constexpr std::int64_t kRows = 4096;
   constexpr std::int64_t kRowsOfUpdate = 192;
   options_.journal.snapshots.journal_bytes_min = kSegmentBytes;
-  options_.journal.snapshots.growth_bytes_max_min = kSegmentBytes;
+  options_.journal.snapshots.growth_limit_bytes_min = kSegmentBytes;
   options_.journal.snapshots.look_every = absl::Milliseconds(1);
   Start(kRows);
   subject_->journal().StartSnapshots([](const auto& work) {

@@ -170,8 +170,8 @@ absl::StatusOr<std::uint64_t> Snapshotter::Write(const NodeImages::Taken& taken,
 void Snapshotter::LimitJournal() {
   const MutexLock lock(mu_);
   const auto growth =
-      static_cast<std::uint64_t>(options_.growth_max * static_cast<double>(base_bytes_));
-  journal_limit_.store(node_.journal_bytes() + std::max(growth, options_.growth_bytes_max_min),
+      static_cast<std::uint64_t>(options_.growth_limit * static_cast<double>(base_bytes_));
+  journal_limit_.store(node_.journal_bytes() + std::max(growth, options_.growth_limit_bytes_min),
                        std::memory_order_relaxed);
 }
 

@@ -30,16 +30,15 @@ struct SnapshotOptions {
   // share of what the base, the last snapshot of all rows, has.
   std::uint64_t journal_bytes_min = std::uint64_t{128} << 20;
   double journal_share = 0.35;
-  // It is paced so that the journal grows by at most this share of the base meanwhile,
+  // It is paced so that the journal grows by at most this share of the base meanwhile, and is no
+  // slower than so many bytes, when nothing is trained.
   double growth_share = 0.25;
-  // of which this is the limit: beyond it the journal is written at `behind_bytes_per_second`, so
-  // that updates wait and the disk is the snapshot's. So a directory has at most four times the
-  // bytes of its tables.
-  double growth_max = 0.4;
-  std::uint64_t behind_bytes_per_second = std::uint64_t{64} << 20;
-  std::uint64_t growth_bytes_max_min = std::uint64_t{128} << 20;  // The limit is never lower.
-  // It is no slower than this, when nothing is trained.
   std::uint64_t bytes_per_second_min = std::uint64_t{64} << 20;
+  // Where the journal has grown by this share of the base under it, and by so many bytes, the log
+  // is written no faster than so: updates wait, and the disk is the snapshot's.
+  double growth_limit = 0.4;
+  std::uint64_t growth_limit_bytes_min = std::uint64_t{128} << 20;
+  std::uint64_t behind_bytes_per_second = std::uint64_t{64} << 20;
   // It has the rows that have changed since the one before, until these have had this share of the
   // base's bytes: then it is the next base.
   double changes_share = 0.4;
