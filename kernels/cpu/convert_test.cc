@@ -107,18 +107,23 @@ TEST_P(ConvertConformance, Int8RowsOfOneValueOrWithoutFiniteRangeAreDefined) {
 TEST_P(ConvertConformance, HasNonFiniteFindsOneBadElementAnywhere) {
   for (const Element element : kWireElements) {
     for (const std::uint32_t columns : {1u, 7u, 16u, 65u, 127u}) {
-      for (const float bad : {kNaN, kInfinity, -kInfinity}) {
-        for (std::uint32_t at = 0; at < columns; ++at) {
-          std::vector<float> values(columns, 65504.0f);
-          const std::size_t stride = RowBytes(element, columns) + (at % 2);
-          ShiftedBytes rows(2 * stride, 1);
-          reference::EncodeRow(values, element, rows.data());
-          reference::EncodeRow(values, element, rows.data() + stride);
-          const Input input{rows.data(), stride, element};
+      for (std::uint32_t at = 0; at < columns; ++at) {
+        std::vector<float> values(columns, 65504.0f);
+        const std::size_t stride = RowBytes(element, columns) + (at % 2);
+        ShiftedBytes rows(2 * stride, 1);
+        reference::EncodeRow(values, element, rows.data());
+        reference::EncodeRow(values, element, rows.data() + stride);
+        const Input input{rows.data(), stride, element};
+        const bool with_new_stride = at < 2;
+        if (with_new_stride) {
           ASSERT_FALSE(kernels().HasNonFinite(input, 2, columns));
+        }
+        for (const float bad : {kNaN, kInfinity, -kInfinity}) {
           values[at] = bad;
           reference::EncodeRow(values, element, rows.data() + stride);
           ASSERT_TRUE(kernels().HasNonFinite(input, 2, columns));
+        }
+        if (with_new_stride) {
           ASSERT_FALSE(kernels().HasNonFinite(input, 1, columns));
         }
       }

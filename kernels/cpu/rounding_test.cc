@@ -27,17 +27,15 @@ std::vector<std::uint16_t> Round(KernelSet& kernels, float value, Element elemen
   std::vector<std::uint16_t> weights(rows * columns, 0);
   std::vector<std::uint32_t> slots(rows);
   for (std::uint32_t r = 0; r < rows; ++r) slots[r] = r;
-  const std::vector<float> gradients(columns, value);
-  for (std::uint32_t r = 0; r < rows; ++r) {
-    kernels.Step(parameters,
-                 {{weights.data(), columns * 2, columns, element},
-                  nullptr,
-                  nullptr,
-                  key.first_row,
-                  key.column_begin,
-                  columns},
-                 {{&slots[r], 1}, gradients.data(), columns, nullptr, key.step});
-  }
+  const std::vector<float> gradients(rows * columns, value);
+  kernels.Step(parameters,
+               {{weights.data(), columns * 2, columns, element},
+                nullptr,
+                nullptr,
+                key.first_row,
+                key.column_begin,
+                columns},
+               {slots, gradients.data(), columns, nullptr, key.step});
   return weights;
 }
 

@@ -20,11 +20,15 @@ void CopyToHost(void* host, const void* device, std::size_t bytes);
 // A copy of host memory on the device, at an address with the same remainder by 64.
 class OnDevice {
  public:
-  // `room`, where larger, is how many bytes the device may touch from the copy's begin on.
+  // `room`, where larger, is how many bytes the device may touch from the copy's begin on. Bytes
+  // past the copy are NaNs in every format, so that results do not depend on them.
   OnDevice(const void* host, std::size_t bytes, std::size_t room = 0)
       : offset_(reinterpret_cast<std::uintptr_t>(host) % 64), bytes_(host == nullptr ? 0 : bytes) {
     memory_ = DeviceAllocate(offset_ + (room > bytes ? room : bytes));
     if (bytes_ > 0) CopyToDevice(data(), host, bytes_);
+    if (host == nullptr || room <= bytes) return;
+    const std::vector<std::byte> past(room - bytes, std::byte{0xff});
+    CopyToDevice(data() + bytes, past.data(), past.size());
   }
   template <typename T>
   explicit OnDevice(std::span<const T> values) : OnDevice(values.data(), values.size_bytes()) {}
