@@ -50,6 +50,40 @@ TEST_F(CudaLookup, MeansEqualSumsDividedByTheirLengths) {
   }
 }
 
+// So many that a group has several, first four side by side, then, from a longer one on, one by
+// one.
+TEST_F(CudaLookup, BagsOfAtMostOneRowAreSummedAlsoAmongLongerOnes) {
+  TestRandom random(4);
+  for (const std::uint32_t columns : {127u, 128u}) {
+    const TestTable table(random, Element::kFloat32, kTestRows, columns);
+    std::vector<std::uint32_t> lengths(70'000);
+    for (auto& length : lengths) {
+      length = static_cast<std::uint32_t>(random.Below(random.Below(50) == 0 ? 6 : 2));
+    }
+    std::vector<std::uint32_t> offsets(lengths.size() + 1);
+    std::inclusive_scan(lengths.begin(), lengths.end(), offsets.begin() + 1);
+    const auto slots = random.Slots(offsets.back(), kTestRows);
+    const auto weights = random.Values(slots.size());
+    const Output shape{nullptr, columns * 4, Element::kFloat32};
+    ShiftedBytes got(lengths.size() * shape.stride_bytes, 0);
+    ShiftedBytes want(got.size(), 0);
+    reference::Pool(table.rows(), {slots, lengths, weights.data()},
+                    {want.data(), shape.stride_bytes, shape.element});
+    const OnDevice device_table(table.bytes());
+    const OnDevice device_slots(slots);
+    const OnDevice device_offsets(offsets);
+    const OnDevice device_weights(weights);
+    const OnDevice out(got.data(), got.size());
+    Rows rows = table.rows();
+    rows.base = device_table.data();
+    const DeviceBags bags{device_slots.As<std::uint32_t>(), device_offsets.As<std::uint32_t>(),
+                          device_weights.As<float>(), lengths.size()};
+    ASSERT_EQ(PoolAsync(rows, bags, {out.data(), shape.stride_bytes, shape.element}, nullptr), 0);
+    out.CopyTo(got.data());
+    EXPECT_TRUE(SameRows(got, want, shape, columns));
+  }
+}
+
 TEST_F(CudaLookup, RowsAtOddAddressesAreReadLikeAlignedOnes) {
   TestRandom random(2);
   for (const Element element : kWeightElements) {

@@ -1,7 +1,8 @@
 // Sums over bags: a group of lanes has a bag, or a chunk of its columns, and adds its rows in the
-// order of their ids, as the CPU does. kRowsInFlight rows are on their way at once, and the slots
-// of the next ones with them. Entries that add nothing (kNoSlot, and those past the bag's end) are
-// units of zeros: a sum that began with +0 is never -0, so adding 0 * 0 does not change it.
+// order of their ids, as the CPU does. kInFlight rows are on their way at once, and the slots of
+// the next ones with them; while bags have at most one entry, those are the rows of kInFlight bags.
+// Entries that add nothing (kNoSlot, and those past the bag's end) are units of zeros: a sum that
+// began with +0 is never -0, so adding 0 * 0 does not change it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -80,6 +81,56 @@ __device__ __forceinline__ void SumBag(const Rows& rows, const DeviceBags& bags,
   } while (i < bag.end);
 }
 
+template <int kPer>
+__device__ __forceinline__ void StoreSum(const Output& out, std::size_t bag, unsigned column,
+                                         unsigned columns, const float (&sum)[kPer]) {
+  Unit<Element::kFloat32, kPer> unit;
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) unit.Put(j, BitsOf(sum[j]));
+  StoreUnit(static_cast<std::byte*>(out.base) + bag * out.stride_bytes, column, columns, unit);
+}
+
+// kInFlight bags, `step` apart, side by side: bags of one entry would have but one row on its way.
+// False where one of the bags has more than one entry; nothing is done then.
+template <Element kElement, bool kVector>
+__device__ __forceinline__ bool SumShortBags(const Rows& rows, const DeviceBags& bags,
+                                             const Output& out, unsigned column, std::size_t first,
+                                             std::size_t step) {
+  constexpr int kPer = kPerLane<kElement>;
+  Bag short_bags[kInFlight];
+  bool are_short = true;
+#pragma unroll
+  for (int u = 0; u < kInFlight; ++u) {
+    short_bags[u] = BagAt(bags, first + u * step);
+    are_short = are_short && short_bags[u].end - short_bags[u].begin <= 1;
+  }
+  if (!are_short) return false;
+  std::uint32_t slots[kInFlight];
+  float weights[kInFlight];
+#pragma unroll
+  for (int u = 0; u < kInFlight; ++u) {
+    const Bag& bag = short_bags[u];
+    slots[u] = bag.begin < bag.end ? bags.slots[bag.begin] : kNoSlot;
+    const bool weighted = bags.weights != nullptr && slots[u] != kNoSlot;
+    weights[u] = weighted ? bags.weights[bag.begin] : 1.0f;
+  }
+  Unit<kElement, kPer> units[kInFlight];
+#pragma unroll
+  for (int u = 0; u < kInFlight; ++u) {
+    units[u] = UnitOfSlot<kElement, kVector>(rows, slots[u], column);
+  }
+#pragma unroll
+  for (int u = 0; u < kInFlight; ++u) {
+    float sum[kPer];
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) sum[j] = 0.0f + weights[u] * units[u].Value(j);
+    if (first + u * step < bags.count) {
+      StoreSum(out, first + u * step, column, rows.columns, sum);
+    }
+  }
+  return true;
+}
+
 template <Element kElement, bool kVector>
 __global__ void __launch_bounds__(kThreads, kVector ? 4 : 3)
     PoolKernel(Rows rows, DeviceBags bags, Output out, RowShape shape) {
@@ -87,20 +138,24 @@ __global__ void __launch_bounds__(kThreads, kVector ? 4 : 3)
   const Group group = GroupOfThread(shape.lanes_log2);
   const unsigned column = ((blockIdx.y << shape.lanes_log2) + group.lane) * kPer;
   if (column >= rows.columns) return;
-  Bag bag = BagAt(bags, group.first);
+  std::size_t b = group.first;
+  Bag bag = BagAt(bags, b);
+  while (bag.end - bag.begin <= 1 && b < bags.count &&
+         SumShortBags<kElement, kVector>(rows, bags, out, column, b, group.count)) {
+    b += kInFlight * group.count;
+    bag = BagAt(bags, b);
+  }
   Entries entries = EntriesFrom(bags, bag.begin, bag.end);
-  for (std::size_t b = group.first; b < bags.count; b += group.count) {
+  for (; b < bags.count; b += group.count) {
     const Bag next = BagAt(bags, b + group.count);
     float sum[kPer] = {};
     SumBag<kElement, kVector>(rows, bags, column, bag, next, entries, sum);
     const bool divide = bags.mean && bag.begin != bag.end;
-    Unit<Element::kFloat32, kPer> result;
 #pragma unroll
     for (int j = 0; j < kPer; ++j) {
-      result.Put(j, BitsOf(divide ? sum[j] / static_cast<float>(bag.end - bag.begin) : sum[j]));
+      if (divide) sum[j] = sum[j] / static_cast<float>(bag.end - bag.begin);
     }
-    StoreUnit(static_cast<std::byte*>(out.base) + b * out.stride_bytes, column, rows.columns,
-              result);
+    StoreSum(out, b, column, rows.columns, sum);
     bag = next;
   }
 }
