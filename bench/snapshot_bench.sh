@@ -9,7 +9,8 @@
 #
 # EMBLA_ROUNDS: turns, with a table each (default 3). EMBLA_REQUESTS: updates of 16384 ids, dim 64,
 # per turn, four in flight (1200: five times the table). EMBLA_ROWS: of the table (4200000: 1.1 GB).
-# EMBLA_DISTRIBUTION: of ids (zipf:1.05). EMBLA_WIRE: of gradients (fp32).
+# EMBLA_DISTRIBUTION: of ids (zipf:1.05). EMBLA_WIRE: of gradients (fp32). EMBLA_NODE_OPTIONS: of
+# the nodes (--devices cpu:2).
 set -euo pipefail
 export LC_ALL=C
 
@@ -19,6 +20,7 @@ parent="${2:-${TMPDIR:-/tmp}}"
 rows="${EMBLA_ROWS:-4200000}"
 requests="${EMBLA_REQUESTS:-1200}"
 distribution="${EMBLA_DISTRIBUTION:-zipf:1.05}"
+read -ra node_options <<<"${EMBLA_NODE_OPTIONS:---devices cpu:2}"
 work="$(mktemp -d -p "$parent")"
 kinds=(without with)
 # shellcheck source=bench/one_node_clusters.sh
@@ -28,7 +30,7 @@ source bench/one_node_clusters.sh
 start_node() {
   local after=128MiB
   [[ "$1" == with ]] || after=1TiB
-  run_node "$1" --devices cpu:2 --data-dir "$work/$1" --snapshot-after "$after"
+  run_node "$1" "${node_options[@]}" --data-dir "$work/$1" --snapshot-after "$after"
 }
 
 for kind in "${kinds[@]}"; do
