@@ -11,6 +11,7 @@
 #   tests/gpu.sh --compile-only  builds, and runs nothing
 #   tests/gpu.sh --run-only      runs what --compile-only has built, here or elsewhere
 #   tests/gpu.sh --no-sanitizer  leaves compute-sanitizer out, which takes most of the time
+#   tests/gpu.sh --sanitizer     runs the tests under compute-sanitizer, and nothing else
 #   tests/gpu.sh --build DIR     where to build (default: build/gpu)
 #
 # EMBLA_TORCH_PYTHON: the Python that has PyTorch (default: python3).
@@ -31,6 +32,7 @@ build=build/gpu
 compile_only=false
 run_only=false
 sanitizer=true
+plain=true
 
 usage() {
   sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
@@ -55,6 +57,7 @@ while (($# > 0)); do
     --compile-only) compile_only=true; shift ;;
     --run-only) run_only=true; shift ;;
     --no-sanitizer) sanitizer=false; shift ;;
+    --sanitizer) plain=false; shift ;;
     *) usage ;;
   esac
 done
@@ -106,22 +109,24 @@ compile() {
 if ! "$run_only"; then compile; fi
 if "$compile_only"; then exit 0; fi
 
-# name, seconds, result, one line per run; a run's output is shown when it failed. Exit 3 of a
+# name, result, seconds, one line per run; a run's output is shown when it failed. Exit 3 of a
 # program says that it lacks a GPU, or PyTorch.
 rows=()
 failed=0
 limit_s=240
+add_row() { rows+=("$(printf '%-42s %8s %6d s' "$@")"); }
 finding='^========= +(Invalid|Misaligned|Race|Error:|Warning:|Uninitialized|Barrier|Program hit)'
 run() {
-  local name="$1" begun=$SECONDS result=passed code=0
+  local name="$1" begun=$SECONDS code=0
   shift
+  result=passed
   timeout "$limit_s" "$@" >"$build/$name.log" 2>&1 || code=$?
   if ((code == 3)); then
     result=skipped
     tail -1 "$build/$name.log"
   elif [[ "$code" == 124 && "$name" == *check-* ]] &&
     ! grep -qE "$finding" "$build/$name.log"; then
-    result="cut off"  # With nothing found until then.
+    result=cut-off  # With nothing found until then.
   elif ((code != 0)); then
     result=FAILED
     failed=1
@@ -129,76 +134,113 @@ run() {
   elif grep -q 'SKIPPED' "$build/$name.log"; then
     result=skipped
   fi
-  rows+=("$(printf '%-42s %8s %6d s' "$name" "$result" "$((SECONDS - begun))")")
+  add_row "$name" "$result" "$((SECONDS - begun))"
 }
 
 tests="$build/tests"
 mapfile -t gpu_tests < <(ctest --test-dir "$build" --show-only --label-regex '^gpu$' |
   sed -n 's/^ *Test *#[0-9]*: //p')
-for test in "${gpu_tests[@]}"; do
-  step "$test"
-  run "$test" "$tests/$test"
-done
-for test in "${emulated_tests[@]}"; do
-  step "$test"
-  run "$test" "$tests/$test"
-done
+benches=(gpu_lookup_bench gpu_update_bench)
+run_tests() {
+  local test
+  for test in "${gpu_tests[@]}" "${emulated_tests[@]}"; do
+    step "$test"
+    run "$test" "$tests/$test"
+  done
+}
 
 # Before the sanitizer: figures matter more than its word on what has passed. A GPU with less than
 # 40 GB gets smaller tables.
-benches=(gpu_lookup_bench gpu_update_bench)
-bench_options=()
-if "$has_gpu"; then
-  memory_mib="$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -1)"
-  bench_options+=(--divide "$((40960 / memory_mib + 1))"
-    --table-mib "$((memory_mib / 4 < 8192 ? memory_mib / 4 : 8192))")
-fi
-ids="$(mktemp -d)"
-trap 'rm -r "$ids"' EXIT
-limit_s=600
-for bench in "${benches[@]}"; do
-  step "$bench"
-  rm -f "$build/$bench.json"
-  run "$bench" "$build/bench/$bench" "${bench_options[@]}" --write-ids "$ids" \
-    --json "$build/$bench.json"
-done
-if [[ -s "$build/gpu_lookup_bench.json" && -s "$build/gpu_update_bench.json" ]]; then
-  step "PyTorch on the same ids"
-  run embedding_bag "${EMBLA_TORCH_PYTHON:-python3}" bench/gpu/embedding_bag.py "$ids" \
-    "$build/gpu_lookup_bench.json" "$build/gpu_update_bench.json"
+run_benches() {
+  local bench bench_options=() memory_mib
+  if "$has_gpu"; then
+    memory_mib="$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -1)"
+    bench_options+=(--divide "$((40960 / memory_mib + 1))"
+      --table-mib "$((memory_mib / 4 < 8192 ? memory_mib / 4 : 8192))")
+  fi
+  ids="$(mktemp -d)"
+  trap 'rm -r "$ids"' EXIT
+  limit_s=600
+  for bench in "${benches[@]}"; do
+    step "$bench"
+    rm -f "$build/$bench.json"
+    run "$bench" "$build/bench/$bench" "${bench_options[@]}" --write-ids "$ids" \
+      --json "$build/$bench.json"
+  done
+  if [[ -s "$build/gpu_lookup_bench.json" && -s "$build/gpu_update_bench.json" ]]; then
+    step "PyTorch on the same ids"
+    run embedding_bag "${EMBLA_TORCH_PYTHON:-python3}" bench/gpu/embedding_bag.py "$ids" \
+      "$build/gpu_lookup_bench.json" "$build/gpu_update_bench.json"
+  fi
+}
+if "$plain"; then
+  run_tests
+  run_benches
 fi
 
 # memcheck: accesses outside allocations, or misaligned; calls that a test means to fail are no
 # errors. racecheck: shared memory, which sorting uses. synccheck: shuffles and ballots whose lanes
-# do not all come. initcheck: reads of what nobody has written. Side by side: each has one thread.
-# They are slow: what has not ended in five minutes is cut off, and says so.
-limit_s=300
+# do not all come. initcheck: reads of what nobody has written, by kernels: copies to the host bring
+# padding, too.
+#
+# A launch takes tens of times as long under them, so each test runs in shards, side by side, and
+# those with random operations make fewer. A GPU gives its processes turns, so few run at once; the
+# slowest tool comes last. What has not ended after `checks_s` is cut off, and says so.
+tools=(memcheck synccheck initcheck racecheck)
+shards_max=4
+at_once=8
+checks_s=400
 check="$(command -v compute-sanitizer || echo "$(dirname "$nvcc")/compute-sanitizer")"
-if "$has_gpu" && "$sanitizer" && [[ -x "$check" ]]; then
+
+# check_shard TOOL TEST SHARD SHARDS DEADLINE: leaves a line "result seconds tests" in $checked.
+check_shard() {
+  local begun=$SECONDS log="$1-$2.$3" options=(--report-api-errors no)
+  if [[ "$1" == initcheck ]]; then options+=(--check-api-memory-access no); fi
+  limit_s=$(($5 > SECONDS ? $5 - SECONDS : 1))
+  export GTEST_TOTAL_SHARDS="$4" GTEST_SHARD_INDEX="$3" EMBLA_ZCH_OPERATIONS=20000
+  run "$log" "$check" --tool "$1" "${options[@]}" --error-exitcode 1 "$tests/$2"
+  echo "$result $((SECONDS - begun)) $(grep -c '^\[ *OK' "$build/$log.log")" >"$checked/$log"
+}
+
+# One row for each test under each tool: its worst shard's result, its longest one's seconds.
+add_check_rows() {
+  local tool test row
+  for tool in "${tools[@]}"; do
+    for test in "${gpu_tests[@]}"; do
+      read -ra row < <(cat "$checked/$tool-$test".* | awk '
+        { rank = index("passed skipped cut-off FAILED", $1); tests += $3 }
+        rank > worst { worst = rank; result = $1 }
+        $2 > longest { longest = $2 }
+        END { print result, longest + 0, tests }')
+      add_row "$tool-$test: ${row[2]} tests" "${row[0]}" "${row[1]}"
+    done
+  done
+}
+
+run_checks() {
+  local test tool shard count deadline=$((SECONDS + checks_s))
   step "compute-sanitizer"
   checked="$(mktemp -d)"
-  # shellcheck disable=SC2030,SC2031  # A subshell has its own row, and leaves it in a file.
-  for tool in memcheck racecheck synccheck initcheck; do
+  for tool in "${tools[@]}"; do
     for test in "${gpu_tests[@]}"; do
-      while (($(jobs -rp | wc -l) >= $(nproc))); do wait -n || true; done
-      (
-        rows=()
-        run "$tool-$test" "$check" --tool "$tool" --report-api-errors no --error-exitcode 1 \
-          "$tests/$test"
-        echo "${rows[0]}" >"$checked/$tool-$test"
-        exit "$failed"
-      ) &
+      # Shards without a test would be errors: a program that calls nothing of CUDA's.
+      count="$("$tests/$test" --gtest_list_tests | grep -c '^  ')"
+      count=$((count < shards_max ? count : shards_max))
+      for ((shard = 0; shard < count; ++shard)); do
+        while (($(jobs -rp | wc -l) >= at_once)); do wait -n || true; done
+        check_shard "$tool" "$test" "$shard" "$count" "$deadline" &
+      done
     done
   done
   wait
-  # shellcheck disable=SC2031
-  mapfile -t -O "${#rows[@]}" rows < <(cat "$checked"/*)
+  add_check_rows
   if grep -q FAILED "$checked"/*; then failed=1; fi
   rm -r "$checked"
-fi
+}
+if "$has_gpu" && "$sanitizer" && [[ -x "$check" ]]; then run_checks; fi
 
 for bench in "${benches[@]}" embedding_bag; do
-  if "$has_gpu" && [[ -f "$build/$bench.log" ]]; then echo; cat "$build/$bench.log"; fi
+  if "$has_gpu" && "$plain" && [[ -f "$build/$bench.log" ]]; then echo; cat "$build/$bench.log"; fi
 done
 echo
 printf '%s\n' "${rows[@]}"
