@@ -12,7 +12,7 @@ namespace {
 
 class Encoder {
  public:
-  Encoder(const Plan& before, RecordWriter& out) : before_(before), out_(out) {}
+  explicit Encoder(RecordWriter& out) : out_(out) {}
 
   JournalKind operator()(const DecidedUpdate& update) const {
     PutUpdate(update, out_);
@@ -31,7 +31,7 @@ class Encoder {
     return JournalKind::kClosedSessions;
   }
   JournalKind operator()(const InstalledPlan& installed) const {
-    out_.PutBytes(EncodePlanDeltaRecord(installed.self, DeltaBetween(before_, *installed.plan)));
+    out_.PutBytes(EncodePlanDeltaRecord(installed.self, DeltaBetween(Plan(), *installed.plan)));
     return JournalKind::kPlanDelta;
   }
   JournalKind operator()(const auto& of_copy) const {
@@ -40,15 +40,14 @@ class Encoder {
   }
 
  private:
-  const Plan& before_;
   RecordWriter& out_;
 };
 
 }  // namespace
 
-DecisionRecord EncodeDecision(const Decision& decision, const Plan& before) {
+DecisionRecord EncodeDecision(const Decision& decision) {
   RecordWriter out(kRecordHeaderBytes);
-  const JournalKind kind = std::visit(Encoder(before, out), decision);
+  const JournalKind kind = std::visit(Encoder(out), decision);
   return {kind, std::move(out).TakePayload()};
 }
 

@@ -16,10 +16,11 @@ struct DecisionRecord {
   JournalKind kind;
   LogPayload payload;
 };
-// A plan is written as what differs from `before`, that of the record of one before it.
-DecisionRecord EncodeDecision(const Decision& decision, const Plan& before);
+// A plan is written whole; EncodePlanDeltaRecord writes what differs from another.
+DecisionRecord EncodeDecision(const Decision& decision);
 
-// Views `bytes`. DataLoss: not such a record. Requires: bytes.data() is aligned to 8; IsDecision.
+// Views `bytes`; `before` is the plan of the record of one before it. DataLoss: not such a record.
+// Requires: bytes.data() is aligned to 8; IsDecision.
 absl::StatusOr<Decision> DecodeDecision(JournalKind kind, std::span<const std::byte> bytes,
                                         const Plan& before);
 bool IsDecision(JournalKind kind);

@@ -37,7 +37,7 @@ Buffer BufferOf(std::string_view bytes) {
 }
 
 std::string BytesOf(const Decision& decision) {
-  return std::string(EncodeDecision(decision, Plan()).payload.content());
+  return std::string(EncodeDecision(decision).payload.content());
 }
 
 std::string ChunkBytes(const ChunkPieceRecord& piece) {

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 #include <set>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "core/base/ids.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
+#include "core/plan/plan_delta.h"
 #include "server/journal/decision_record.h"
 #include "server/journal/journal_player.h"
 #include "server/journal/unit_records.h"
@@ -161,17 +163,9 @@ absl::Status NodeJournal::AppendRecord(Durability level, JournalKind kind, LogPa
 
 absl::Status NodeJournal::Append(const Decision& decision, Done done) {
   if (const auto* const installed = std::get_if<InstalledPlan>(&decision)) {
-    if (installed->plan->version() == written_plan_->version()) {
-      done(absl::OkStatus());
-      return absl::OkStatus();
-    }
-    done = [this, plan = installed->plan, done = std::move(done)](const absl::Status& status) {
-      if (status.ok()) written_plan_ = plan;
-      done(status);
-    };
+    return AppendPlan(*installed, std::move(done));
   }
-  const bool is_control = std::holds_alternative<InstalledPlan>(decision) ||
-                          std::holds_alternative<ClosedSessions>(decision);
+  const bool is_control = std::holds_alternative<ClosedSessions>(decision);
   // A copy that a plan takes away is gone for as long as the plan lasts.
   const bool is_gone = std::holds_alternative<CopyGone>(decision);
   const Durability level = is_control || is_gone ? Durability::kSynced : options_.level;
@@ -179,13 +173,30 @@ absl::Status NodeJournal::Append(const Decision& decision, Done done) {
     done(absl::OkStatus());
     return absl::OkStatus();
   }
-  DecisionRecord record = EncodeDecision(decision, *written_plan_);
+  DecisionRecord record = EncodeDecision(decision);
   if (!is_control) {
     return AppendRecord(level, record.kind, std::move(record.payload), std::move(done));
   }
   return log_
       ->AppendControl(static_cast<std::uint16_t>(record.kind), std::move(record.payload),
                       std::move(done))
+      .status();
+}
+
+absl::Status NodeJournal::AppendPlan(const InstalledPlan& installed, Done done) {
+  if (installed.plan->version() == written_plan_->version()) {
+    done(absl::OkStatus());
+    return absl::OkStatus();
+  }
+  const std::string record =
+      EncodePlanDeltaRecord(installed.self, DeltaBetween(*written_plan_, *installed.plan));
+  const auto is_written = [this, plan = installed.plan,
+                           done = std::move(done)](const absl::Status& status) {
+    if (status.ok()) written_plan_ = plan;
+    done(status);
+  };
+  return log_
+      ->AppendControl(static_cast<std::uint16_t>(JournalKind::kPlanDelta), record, is_written)
       .status();
 }
 

@@ -105,6 +105,7 @@ class NodeJournal final : public Journal, public MoveLog {
   NodeJournal(LogStorage& storage, const NodeJournalOptions& options);
   void CountRecovery();
   absl::Status MakeSnapshots(LogStorage& storage, const NodeLogOptions& log, ShardNode& node);
+  absl::Status AppendPlan(const InstalledPlan& installed, Done done);
   absl::Status AppendRecord(Durability level, JournalKind kind, LogPayload payload, Done done);
 
   const NodeJournalOptions options_;
@@ -112,7 +113,8 @@ class NodeJournal final : public Journal, public MoveLog {
   Gauge queue_bytes_;
   Gauge recovered_bytes_;
   JournalRecovery recovery_;
-  // By the last record of one that this process wrote. Each process begins with a whole plan.
+  // The plan of the last record of one that this process wrote; each process begins with a whole
+  // plan. Only AppendPlan and its callback may touch it: devices append their decisions meanwhile.
   PlanPtr written_plan_ = std::make_shared<const Plan>();
   std::atomic<std::uint64_t> bytes_ = 0;  // Content of records, ever. Relaxed: nothing hangs on it.
   std::atomic<bool> has_snapshots_ = false;  // Whether the log's writer may look at snapshots_.

@@ -50,7 +50,7 @@ class JournalCmdTest : public ::testing::Test {
       part.column_end = 1;
       part.ids = ids;
       part.gradients = std::as_bytes(std::span(gradients));
-      Control(*log, JournalKind::kUpdate, EncodeDecision(update, Plan()).payload);
+      Control(*log, JournalKind::kUpdate, EncodeDecision(update).payload);
     }
     ASSERT_THAT(log->Close(), IsOk());
   }
