@@ -93,14 +93,15 @@ class Snapshotter {
   absl::Status TakePaced(const WhileAtRest& while_at_rest, bool paced);
   // Returns its bytes.
   absl::StatusOr<std::uint64_t> Write(const NodeImages::Taken& taken, bool paced,
-                                      const SnapshotHead& head);
+                                      const SnapshotHead& head)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
   void LimitJournal();
   absl::StatusOr<NodeImages::Taken> Begin(const WhileAtRest& while_at_rest, SnapshotHead* head);
   absl::Status Copy(const std::vector<RowWindow>& windows, bool changed_only, bool paced,
                     SnapshotWriter& writer);
   // Gives up what a start does not need any more: the journal behind the snapshot before this one,
   // from which a start goes on if this one is damaged, and chains before the last one.
-  absl::Status GiveUp();
+  absl::Status GiveUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
   // Waits as the pace asks; false: it is to stop.
   bool Pace(std::uint64_t done, double share_done, absl::Time begun);
 

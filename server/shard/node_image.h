@@ -33,7 +33,6 @@ struct CopyImage {
   TableSpec spec;
   PlanVersion spec_version{};
   std::vector<std::pair<PlanVersion, TableSpec>> history;
-  bool operator==(const CopyImage&) const = default;
 };
 
 // The updates of a table with replica groups since the last averaging.
@@ -51,7 +50,6 @@ struct TableImage {
   std::uint64_t first_unmade_step = 0;  // Tables with synchronous steps only.
   std::optional<CopyImage> copy;
   std::optional<GroupImage> groups;
-  bool operator==(const TableImage&) const = default;
 };
 
 struct NodeImage {
