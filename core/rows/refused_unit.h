@@ -1,4 +1,5 @@
-// Rows that an update left out because their unit is on the move (docs/consistency.md).
+// Rows that a node left out of an update, or could not read, because their units are on the move
+// (docs/consistency.md).
 #pragma once
 
 #include <cstdint>
@@ -8,10 +9,11 @@
 
 namespace embla {
 
+// One unit, or several with neighbouring rows that are refused for the same.
 struct RefusedUnit {
   enum class Reason : std::uint8_t {
     kFrozen = 1,      // Being handed over: again in retry_after_ms.
-    kMoved = 2,       // Another node has it: a plan of at least plan_version says which.
+    kMoved = 2,       // Another node has it: `owner`, or who a plan of plan_version names.
     kEpochAhead = 3,  // The node does not know yet that it has the unit: again soon.
     kSeqTooNew = 4,   // Too many updates in flight: again when some are acknowledged.
   };
@@ -23,6 +25,13 @@ struct RefusedUnit {
   Reason reason = Reason::kFrozen;
   std::uint32_t retry_after_ms = 0;
   PlanVersion plan_version{};
+  // Columns of the unit, which may be a part of the request's.
+  std::uint32_t column_begin = 0;
+  std::uint32_t column_end = 0;
+  // kMoved: the node that has the unit, as far as the refusing node knows, and how often the unit
+  // had changed nodes by then. 0: not known.
+  NodeId owner{};
+  std::uint64_t epoch = 0;
 
   bool operator==(const RefusedUnit&) const = default;
 };
@@ -31,7 +40,7 @@ struct RefusedUnit {
 struct RefusedClaim {
   enum class Reason : std::uint8_t {
     kFrozen = 1,  // Being handed over: again in retry_after_ms.
-    kMoved = 2,   // Another node has them: a plan of at least plan_version says which.
+    kMoved = 2,   // Another node has them: `owner`, or who a plan of plan_version names.
     // The rows are on this node: send them again at once, without those of the other reasons.
     kAgain = 3,
   };
@@ -40,6 +49,8 @@ struct RefusedClaim {
   Reason reason = Reason::kFrozen;
   std::uint32_t retry_after_ms = 0;
   PlanVersion plan_version{};
+  NodeId owner{};  // This and `epoch`: see RefusedUnit.
+  std::uint64_t epoch = 0;
 
   bool operator==(const RefusedClaim&) const = default;
 };

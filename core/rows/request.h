@@ -43,6 +43,8 @@ struct LookupBatch {
   SessionId session{};  // The sender's session; 0: unknown.
   SessionProof proof{};
   DType wire_dtype = DType::kFloat32;  // Format of the answered rows.
+  // Whether the sender understands an answer that names units on the move instead of rows.
+  bool takes_refused = false;
   std::vector<LookupPart> parts;
 };
 

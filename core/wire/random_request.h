@@ -35,6 +35,7 @@ class RandomRequest {
     request.set_plan_version(random_() >> Below(64));
     request.set_wire_dtype(static_cast<v1::WireDType>(Below(5)));
     if (Chance(50)) SetSession(request);
+    request.set_takes_refused(Chance(50));
     if (Chance(30)) request.set_frame_bytes_max(static_cast<std::uint32_t>(65536 + Below(1 << 22)));
     for (std::uint64_t parts = Below(6); parts > 0; --parts) {
       v1::LookupPart& part = *request.add_parts();

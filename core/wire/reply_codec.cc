@@ -17,9 +17,23 @@ constexpr int kRows[] = {v1::LookupReply::kRowsFieldNumber};
 constexpr DecodeLimits kReplyLimits{.large_bytes_max = std::size_t{1} << 31,
                                     .small_fields_max = std::size_t{1} << 22};
 
-v1::LookupReply SmallPart(PlanVersion plan_version) {
+void ToMessage(const RefusedUnit& unit, v1::RefusedUnit& refused) {
+  refused.set_part(unit.part);
+  refused.set_row_begin(unit.row_begin);
+  refused.set_row_end(unit.row_end);
+  refused.set_reason(static_cast<v1::RefusedUnit::Reason>(unit.reason));
+  refused.set_retry_after_ms(unit.retry_after_ms);
+  refused.set_plan_version(ToInt(unit.plan_version));
+  refused.set_column_begin(unit.column_begin);
+  refused.set_column_end(unit.column_end);
+  refused.set_owner(ToInt(unit.owner));
+  refused.set_epoch(unit.epoch);
+}
+
+v1::LookupReply SmallPart(const LookupReply& reply) {
   v1::LookupReply small;
-  small.set_plan_version(ToInt(plan_version));
+  small.set_plan_version(ToInt(reply.plan_version));
+  for (const RefusedUnit& unit : reply.refused) ToMessage(unit, *small.add_refused());
   return small;
 }
 
@@ -27,15 +41,7 @@ v1::UpdateReply ToMessage(const UpdateReply& reply) {
   v1::UpdateReply message;
   message.set_plan_version(ToInt(reply.plan_version));
   message.set_duplicate(reply.duplicate);
-  for (const RefusedUnit& unit : reply.refused) {
-    v1::RefusedUnit& refused = *message.add_refused();
-    refused.set_part(unit.part);
-    refused.set_row_begin(unit.row_begin);
-    refused.set_row_end(unit.row_end);
-    refused.set_reason(static_cast<v1::RefusedUnit::Reason>(unit.reason));
-    refused.set_retry_after_ms(unit.retry_after_ms);
-    refused.set_plan_version(ToInt(unit.plan_version));
-  }
+  for (const RefusedUnit& unit : reply.refused) ToMessage(unit, *message.add_refused());
   for (const RefusedClaim& claim : reply.refused_claims) {
     v1::RefusedClaim& refused = *message.add_refused_claims();
     refused.mutable_units()->set_column_granule(claim.units.column_granule);
@@ -44,6 +50,8 @@ v1::UpdateReply ToMessage(const UpdateReply& reply) {
     refused.set_reason(static_cast<v1::RefusedClaim::Reason>(claim.reason));
     refused.set_retry_after_ms(claim.retry_after_ms);
     refused.set_plan_version(ToInt(claim.plan_version));
+    refused.set_owner(ToInt(claim.owner));
+    refused.set_epoch(claim.epoch);
   }
   return message;
 }
@@ -73,18 +81,34 @@ RefusedClaim::Reason ReasonOf(const v1::RefusedClaim& message) {
   }
 }
 
+RefusedUnit FromMessage(const v1::RefusedUnit& refused) {
+  return {.part = refused.part(),
+          .row_begin = refused.row_begin(),
+          .row_end = refused.row_end(),
+          .reason = ReasonOf(refused),
+          .retry_after_ms = refused.retry_after_ms(),
+          .plan_version = PlanVersion{refused.plan_version()},
+          .column_begin = refused.column_begin(),
+          .column_end = refused.column_end(),
+          .owner = NodeId{refused.owner()},
+          .epoch = refused.epoch()};
+}
+
+LookupReply FromMessage(const v1::LookupReply& message) {
+  LookupReply reply;
+  reply.plan_version = PlanVersion{message.plan_version()};
+  for (const v1::RefusedUnit& refused : message.refused()) {
+    reply.refused.push_back(FromMessage(refused));
+  }
+  return reply;
+}
+
 absl::StatusOr<UpdateReply> FromMessage(const v1::UpdateReply& message) {
   UpdateReply reply;
   reply.plan_version = PlanVersion{message.plan_version()};
   reply.duplicate = message.duplicate();
   for (const v1::RefusedUnit& refused : message.refused()) {
-    RefusedUnit& unit = reply.refused.emplace_back();
-    unit.part = refused.part();
-    unit.row_begin = refused.row_begin();
-    unit.row_end = refused.row_end();
-    unit.reason = ReasonOf(refused);
-    unit.retry_after_ms = refused.retry_after_ms();
-    unit.plan_version = PlanVersion{refused.plan_version()};
+    reply.refused.push_back(FromMessage(refused));
   }
   for (const v1::RefusedClaim& refused : message.refused_claims()) {
     const v1::UnitRun& run = refused.units();
@@ -96,6 +120,8 @@ absl::StatusOr<UpdateReply> FromMessage(const v1::UpdateReply& message) {
     claim.reason = ReasonOf(refused);
     claim.retry_after_ms = refused.retry_after_ms();
     claim.plan_version = PlanVersion{refused.plan_version()};
+    claim.owner = NodeId{refused.owner()};
+    claim.epoch = refused.epoch();
   }
   return reply;
 }
@@ -108,9 +134,8 @@ PlaceField Ignore() {
 
 }  // namespace
 
-grpc::ByteBuffer EncodeLookupReply(PlanVersion plan_version, SharedBuffer rows) {
-  return EncodeMessage(SmallPart(plan_version),
-                       {{v1::LookupReply::kRowsFieldNumber, std::move(rows)}});
+grpc::ByteBuffer EncodeLookupReply(const LookupReply& reply, SharedBuffer rows) {
+  return EncodeMessage(SmallPart(reply), {{v1::LookupReply::kRowsFieldNumber, std::move(rows)}});
 }
 
 grpc::ByteBuffer EncodeUpdateReply(const UpdateReply& reply) {
@@ -118,12 +143,12 @@ grpc::ByteBuffer EncodeUpdateReply(const UpdateReply& reply) {
 }
 
 std::vector<grpc::ByteBuffer> EncodeStreamLookupReply(std::uint64_t sequence,
-                                                      PlanVersion plan_version,
+                                                      const LookupReply& reply,
                                                       const SharedBuffer& rows,
                                                       const StreamFrames& frames) {
   const std::size_t size = rows.size();
   const std::size_t bytes_max = frames.bytes_max == 0 ? size : frames.bytes_max;
-  const v1::LookupReply small = SmallPart(plan_version);
+  const v1::LookupReply small = SmallPart(reply);
   std::vector<grpc::ByteBuffer> messages;
   std::size_t begin = 0;
   do {
@@ -153,11 +178,11 @@ grpc::ByteBuffer EncodeStreamError(std::uint64_t sequence, const absl::Status& s
   return EncodeMessage(envelope, {});
 }
 
-absl::StatusOr<PlanVersion> DecodeLookupReply(grpc::ByteBuffer& bytes, const PlaceRows& place) {
+absl::StatusOr<LookupReply> DecodeLookupReply(grpc::ByteBuffer& bytes, const PlaceRows& place) {
   v1::LookupReply small;
   EMBLA_RETURN_IF_ERROR(DecodeMessage(
       bytes, kRows, [&place](int, std::size_t size) { return place(size); }, kReplyLimits, small));
-  return PlanVersion{small.plan_version()};
+  return FromMessage(small);
 }
 
 absl::StatusOr<UpdateReply> DecodeUpdateReply(grpc::ByteBuffer& bytes) {
@@ -186,7 +211,9 @@ absl::StatusOr<StreamReply> DecodeStreamReply(grpc::ByteBuffer& bytes,
     reply.status = StatusFromCode(envelope.code(), envelope.message());
   } else if (number == v1::StreamReply::kLookupFieldNumber) {
     reply.kind = StreamReply::Kind::kLookup;
-    reply.plan_version = PlanVersion{lookup.plan_version()};
+    LookupReply decoded = FromMessage(lookup);
+    reply.plan_version = decoded.plan_version;
+    reply.refused = std::move(decoded.refused);
   } else if (number == v1::StreamReply::kUpdateFieldNumber) {
     reply.kind = StreamReply::Kind::kUpdate;
     EMBLA_ASSIGN_OR_RETURN(UpdateReply decoded, FromMessage(update));

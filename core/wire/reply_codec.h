@@ -16,6 +16,11 @@
 
 namespace embla::wire {
 
+struct LookupReply {
+  PlanVersion plan_version{};
+  std::vector<RefusedUnit> refused = {};  // Not empty: there are no rows.
+};
+
 struct UpdateReply {
   PlanVersion plan_version{};
   bool duplicate = false;
@@ -25,7 +30,7 @@ struct UpdateReply {
 
 // --- Encoding: what a server does. `rows` is sent without a copy.
 
-grpc::ByteBuffer EncodeLookupReply(PlanVersion plan_version, SharedBuffer rows);
+grpc::ByteBuffer EncodeLookupReply(const LookupReply& reply, SharedBuffer rows);
 grpc::ByteBuffer EncodeUpdateReply(const UpdateReply& reply);
 
 // How a lookup's rows are cut into messages.
@@ -35,7 +40,7 @@ struct StreamFrames {
 };
 // The messages in order; all share `rows`.
 std::vector<grpc::ByteBuffer> EncodeStreamLookupReply(std::uint64_t sequence,
-                                                      PlanVersion plan_version,
+                                                      const LookupReply& reply,
                                                       const SharedBuffer& rows,
                                                       const StreamFrames& frames);
 grpc::ByteBuffer EncodeStreamUpdateReply(std::uint64_t sequence, const UpdateReply& reply);
@@ -46,7 +51,7 @@ grpc::ByteBuffer EncodeStreamError(std::uint64_t sequence, const absl::Status& s
 // `place`, which returns where the next `size` bytes of rows go. It is not called for empty rows.
 
 using PlaceRows = std::function<absl::StatusOr<std::byte*>(std::size_t size)>;
-absl::StatusOr<PlanVersion> DecodeLookupReply(grpc::ByteBuffer& bytes, const PlaceRows& place);
+absl::StatusOr<LookupReply> DecodeLookupReply(grpc::ByteBuffer& bytes, const PlaceRows& place);
 absl::StatusOr<UpdateReply> DecodeUpdateReply(grpc::ByteBuffer& bytes);
 
 struct StreamReply {
@@ -58,7 +63,7 @@ struct StreamReply {
   PlanVersion plan_version{};                     // kLookup, kUpdate.
   std::size_t rows_bytes = 0;                     // kLookup: of this frame.
   bool duplicate = false;                         // kUpdate.
-  std::vector<RefusedUnit> refused = {};          // kUpdate.
+  std::vector<RefusedUnit> refused = {};          // kLookup, kUpdate.
   std::vector<RefusedClaim> refused_claims = {};  // kUpdate.
   bool more = false;                              // Another frame of this sequence follows.
 };

@@ -32,7 +32,8 @@ std::string Text(const Buffer& rows) {
 TEST(ReplyCodecEncode, GeneratedCodeReadsLookupReplies) {
   for (const std::size_t size : {0, 1, 255, 256, 257, 100'000}) {
     v1::LookupReply reply;
-    ASSERT_TRUE(reply.ParseFromString(Flatten(EncodeLookupReply(PlanVersion{9}, Rows(size)))));
+    ASSERT_TRUE(reply.ParseFromString(
+        Flatten(EncodeLookupReply({.plan_version = PlanVersion{9}}, Rows(size)))));
     EXPECT_EQ(reply.plan_version(), 9u);
     EXPECT_EQ(reply.rows(), Text(Rows(size)));
   }
@@ -41,7 +42,8 @@ TEST(ReplyCodecEncode, GeneratedCodeReadsLookupReplies) {
 TEST(ReplyCodecEncode, SendsRowsWithoutACopy) {
   Buffer rows = Rows(100'000);
   const auto* const memory = reinterpret_cast<const std::uint8_t*>(rows.data());
-  const grpc::ByteBuffer bytes = EncodeLookupReply(PlanVersion{1}, std::move(rows));
+  const grpc::ByteBuffer bytes =
+      EncodeLookupReply({.plan_version = PlanVersion{1}}, std::move(rows));
   std::vector<grpc::Slice> slices;
   ASSERT_THAT(bytes.Dump(&slices), IsOk());
   EXPECT_EQ(slices.back().begin(), memory);
@@ -51,8 +53,8 @@ TEST(ReplyCodecEncode, SendsRowsWithoutACopy) {
 TEST(ReplyCodecEncode, FramesJoinToTheRowsAndShareTheirMemory) {
   Buffer rows = Rows(200'001);
   const auto* const memory = reinterpret_cast<const std::uint8_t*>(rows.data());
-  std::vector<grpc::ByteBuffer> frames =
-      EncodeStreamLookupReply(5, PlanVersion{3}, std::move(rows), {.bytes_max = 65'536});
+  std::vector<grpc::ByteBuffer> frames = EncodeStreamLookupReply(
+      5, {.plan_version = PlanVersion{3}}, std::move(rows), {.bytes_max = 65'536});
   ASSERT_EQ(frames.size(), 4u);
   std::string joined;
   for (std::size_t i = 0; i < frames.size(); ++i) {
@@ -70,7 +72,8 @@ TEST(ReplyCodecEncode, FramesJoinToTheRowsAndShareTheirMemory) {
 }
 
 TEST(ReplyCodecEncode, EmptyRowsAreOneFrame) {
-  std::vector<grpc::ByteBuffer> frames = EncodeStreamLookupReply(5, PlanVersion{3}, Buffer(), {});
+  std::vector<grpc::ByteBuffer> frames =
+      EncodeStreamLookupReply(5, {.plan_version = PlanVersion{3}}, Buffer(), {});
   ASSERT_EQ(frames.size(), 1u);
   const auto reply = DecodeStreamReply(frames[0], nullptr);
   ASSERT_THAT(reply, IsOk());
@@ -86,17 +89,17 @@ TEST(ReplyCodecDecode, CopiesRowsToTheirPlace) {
   reply.set_rows(random.Bytes(10'000));
   grpc::ByteBuffer bytes = random.Cut(reply.SerializeAsString());
   Buffer target;
-  const auto version = DecodeLookupReply(bytes, [&](std::size_t size) {
+  const auto decoded = DecodeLookupReply(bytes, [&](std::size_t size) {
     target = Buffer::Allocate(size);
     return absl::StatusOr<std::byte*>(target.data());
   });
-  ASSERT_THAT(version, IsOk());
-  EXPECT_EQ(*version, PlanVersion{4});
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(decoded->plan_version, PlanVersion{4});
   EXPECT_EQ(Text(target), reply.rows());
 }
 
 TEST(ReplyCodecDecode, ErrorOfPlacePassesThrough) {
-  grpc::ByteBuffer bytes = EncodeLookupReply(PlanVersion{4}, Rows(1000));
+  grpc::ByteBuffer bytes = EncodeLookupReply({.plan_version = PlanVersion{4}}, Rows(1000));
   const auto version = DecodeLookupReply(bytes, [](std::size_t) -> absl::StatusOr<std::byte*> {
     return absl::OutOfRangeError("too many rows");
   });
@@ -145,7 +148,11 @@ TEST(ReplyCodecDecode, ReadsUpdatesAndErrors) {
                                .row_end = 1'000'000'000'100,
                                .reason = reason,
                                .retry_after_ms = 5,
-                               .plan_version = PlanVersion{9}});
+                               .plan_version = PlanVersion{9},
+                               .column_begin = 4,
+                               .column_end = 12,
+                               .owner = NodeId{3},
+                               .epoch = std::uint64_t{1} << 40});
   }
   grpc::ByteBuffer streamed = EncodeStreamUpdateReply(3, partial);
   EXPECT_EQ(DecodeStreamReply(streamed, nullptr)->refused, partial.refused);
@@ -169,12 +176,35 @@ TEST(ReplyCodecDecode, ReadsTheClaimsThatAreRefused) {
     partial.refused_claims.push_back({.units = {.column_granule = 3, .begin = 70, .end = 900},
                                       .reason = reason,
                                       .retry_after_ms = 5,
-                                      .plan_version = PlanVersion{9}});
+                                      .plan_version = PlanVersion{9},
+                                      .owner = NodeId{3},
+                                      .epoch = 7});
   }
   grpc::ByteBuffer streamed = EncodeStreamUpdateReply(3, partial);
   EXPECT_EQ(DecodeStreamReply(streamed, nullptr)->refused_claims, partial.refused_claims);
   grpc::ByteBuffer answered = EncodeUpdateReply(partial);
   EXPECT_EQ(DecodeUpdateReply(answered)->refused_claims, partial.refused_claims);
+}
+
+TEST(ReplyCodecDecode, ReadsLookupsThatAreRefused) {
+  const LookupReply refused{.plan_version = PlanVersion{6},
+                            .refused = {{.part = 2,
+                                         .row_begin = 70,
+                                         .row_end = 90,
+                                         .reason = RefusedUnit::Reason::kMoved,
+                                         .plan_version = PlanVersion{9},
+                                         .column_end = 8,
+                                         .owner = NodeId{3},
+                                         .epoch = 7}}};
+  std::vector<grpc::ByteBuffer> streamed = EncodeStreamLookupReply(3, refused, Buffer(), {});
+  ASSERT_EQ(streamed.size(), 1u);
+  const auto in_stream = DecodeStreamReply(streamed[0], nullptr);
+  ASSERT_THAT(in_stream, IsOk());
+  EXPECT_EQ(in_stream->kind, StreamReply::Kind::kLookup);
+  EXPECT_EQ(in_stream->plan_version, PlanVersion{6});
+  EXPECT_EQ(in_stream->refused, refused.refused);
+  grpc::ByteBuffer answered = EncodeLookupReply(refused, Buffer());
+  EXPECT_EQ(DecodeLookupReply(answered, nullptr)->refused, refused.refused);
 }
 
 TEST(ReplyCodecDecode, ARefusedClaimHasUnits) {
@@ -195,6 +225,13 @@ TEST(ReplyCodecDecode, DamagedRepliesAreErrorsNotCrashes) {
     reply.set_more(random.Chance(50));
     if (random.Chance(70)) {
       reply.mutable_lookup()->set_rows(random.Bytes(random.Below(500)));
+    } else if (random.Chance(50)) {
+      v1::RefusedUnit& refused = random.Chance(50) ? *reply.mutable_lookup()->add_refused()
+                                                   : *reply.mutable_update()->add_refused();
+      refused.set_reason(v1::RefusedUnit::REASON_MOVED);
+      refused.set_row_end(static_cast<std::int64_t>(random.Below(99)));
+      refused.set_owner(static_cast<std::uint32_t>(random.Below(9)));
+      refused.set_epoch(random.Below(9));
     } else {
       v1::RefusedClaim& refused = *reply.mutable_update()->add_refused_claims();
       refused.mutable_units()->set_granule_begin(static_cast<std::uint32_t>(random.Below(9)));

@@ -141,6 +141,7 @@ absl::StatusOr<LookupCall> ToCall(const v1::LookupRequest& small, RequestMemory 
   call.batch.session = SessionId{small.session()};
   EMBLA_ASSIGN_OR_RETURN(call.batch.proof, ProofFrom(small.session_proof()));
   EMBLA_ASSIGN_OR_RETURN(call.batch.wire_dtype, ToDType(small.wire_dtype()));
+  call.batch.takes_refused = small.takes_refused();
   EMBLA_ASSIGN_OR_RETURN(call.frame_bytes_max, FrameBytes(small.frame_bytes_max()));
   EMBLA_ASSIGN_OR_RETURN(LookupCursors cursors, LookupCursors::Over(memory));
   call.batch.parts.resize(static_cast<std::size_t>(small.parts_size()));

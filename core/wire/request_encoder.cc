@@ -45,6 +45,7 @@ v1::LookupRequest SmallPart(const LookupBatch& batch, std::uint32_t frame_bytes_
     small.set_session_proof(batch.proof.data(), batch.proof.size());
   small.set_wire_dtype(static_cast<v1::WireDType>(batch.wire_dtype));
   small.set_frame_bytes_max(frame_bytes_max);
+  small.set_takes_refused(batch.takes_refused);
   for (const LookupPart& part : batch.parts) {
     v1::LookupPart& out = *small.add_parts();
     out.set_table_id(ToInt(part.table));

@@ -451,7 +451,7 @@ class Trial {
       }
       auto gate = std::make_shared<ScriptedGate>(durable.windows);
       if (durable.frozen != MoveId{0}) gate->Freeze();
-      if (durable.epoch == UnitEpoch{0}) gate->Release();
+      if (durable.epoch == UnitEpoch{0}) gate->Release(NodeId{});
       SetGate(n, unit.unit.row_granule, gate);
     }
     return true;
@@ -664,7 +664,7 @@ class Trial {
     owners_[unit] = target;
     Train();
     ScriptedGate& old = GateOf(source, unit);
-    RunInOrder(host(source), kTable, [&] { old.Release(); });
+    RunInOrder(host(source), kTable, [&] { old.Release(NodeId{}); });
     Control(source, unit, ReleaseRecord{moves_[unit]});
     MaybeKillAny();
     Train();

@@ -48,7 +48,7 @@ struct UnitStepping {
 };
 
 // Asked by updates and lookups. Thread safety: only the lead devices of the table's copies call it,
-// one call at a time. Its answer for lookups changes only inside UnitHost::RunInOrder.
+// one call at a time. Its answer to lookups changes only inside UnitHost::RunInOrder.
 class UnitGate {
  public:
   virtual ~UnitGate() = default;
@@ -59,8 +59,8 @@ class UnitGate {
   virtual void Apply(const UnitUpdate& update) = 0;
   // Deletes the records of closed sessions' updates; every node refuses these sessions.
   virtual void ForgetSessions(const SessionSet& sessions) = 0;
-  // Whether lookups that know the unit at `epoch` are served.
-  virtual bool ServesLookups() const = 0;
+  // The answer to a lookup: kApplied, or kMoved.
+  virtual PartAnswer CheckLookup() const = 0;
   // Whether the unit is owned here and no move looks at it: its rows may change without an update.
   virtual bool IsAtRest() const = 0;
   // Whether the copies of the unit's rows (replica groups) may be averaged; not while it is being

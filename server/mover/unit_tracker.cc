@@ -209,9 +209,7 @@ void UnitTracker::Apply(const UnitUpdate& update) {
   state_ = std::move(written.state);
 }
 
-bool UnitTracker::ServesLookups() const {
-  return CheckLookup(state_, UnitEpoch{0}).status == PartStatus::kApplied;
-}
+PartAnswer UnitTracker::CheckLookup() const { return embla::CheckLookup(state_, UnitEpoch{0}); }
 
 bool UnitTracker::IsAtRest() const { return Owns(state_) && !IsFrozen(state_) && IsAsleep(); }
 

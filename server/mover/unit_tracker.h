@@ -84,7 +84,7 @@ class UnitTracker final : public UnitGate {
   void ForgetSessions(const SessionSet& sessions) override {
     state_.durable.windows.Forget(sessions);
   }
-  bool ServesLookups() const override;
+  PartAnswer CheckLookup() const override;
   bool IsAtRest() const override;
   bool TakesAveraging() const override { return Owns(state_) && !IsFrozen(state_); }
   void Averaged(bool all) override;

@@ -108,7 +108,7 @@ TEST_F(UnitTrackerTest, AFreezeThatOvertakesTheRecordWakesTheUnit) {
   EXPECT_EQ(tracker.Step(FreezeEvent{OpenRecord(1)}).status.phase, UnitPhase::kFrozen);
   EXPECT_EQ(tracker.state().durable.lsn, Next(before));
   EXPECT_EQ(tracker.Check(UpdateOf(1)).status, PartStatus::kFrozen);
-  EXPECT_TRUE(tracker.ServesLookups());
+  EXPECT_EQ(tracker.CheckLookup().status, PartStatus::kApplied);
   EXPECT_FALSE(tracker.IsAtRest());
 }
 

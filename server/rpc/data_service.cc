@@ -178,7 +178,9 @@ grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,
       std::move(lookup->batch), std::move(lookup->memory), DeadlineOf(*call), LookupFrames{},
       [unary](absl::StatusOr<LookupResult> result) {
         if (!result.ok()) return unary->Fail(result.status());
-        unary->Answer(wire::EncodeLookupReply(result->plan_version, std::move(result->rows)));
+        unary->Answer(wire::EncodeLookupReply(
+            {.plan_version = result->plan_version, .refused = std::move(result->refused)},
+            std::move(result->rows)));
       });
   return unary;
 }

@@ -148,7 +148,7 @@ void StreamCall::ExecuteLookup(wire::LookupCall call, const InFlight& request,
     frames.bytes = frame_bytes_max;
     frames.send = [this, sequence = request.sequence, frame_bytes_max](PlanVersion plan_version,
                                                                        const SharedBuffer& rows) {
-      Send(wire::EncodeStreamLookupReply(sequence, plan_version, rows,
+      Send(wire::EncodeStreamLookupReply(sequence, {.plan_version = plan_version}, rows,
                                          {.bytes_max = frame_bytes_max, .more = true}));
     };
   }
@@ -159,8 +159,10 @@ void StreamCall::ExecuteLookup(wire::LookupCall call, const InFlight& request,
         std::vector<grpc::ByteBuffer> messages;
         if (result.ok()) {
           answered.sent_bytes = result->sent_bytes;
-          messages = wire::EncodeStreamLookupReply(request.sequence, result->plan_version,
-                                                   result->rows, {.bytes_max = frame_bytes_max});
+          messages = wire::EncodeStreamLookupReply(
+              request.sequence,
+              {.plan_version = result->plan_version, .refused = std::move(result->refused)},
+              result->rows, {.bytes_max = frame_bytes_max});
         } else {
           messages.push_back(wire::EncodeStreamError(request.sequence, result.status()));
         }

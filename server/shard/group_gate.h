@@ -31,9 +31,9 @@ class GroupGate final : public UnitGate {
     MutexLock lock(mu_);
     gate_->ForgetSessions(sessions);
   }
-  bool ServesLookups() const override {
+  PartAnswer CheckLookup() const override {
     MutexLock lock(mu_);
-    return gate_->ServesLookups();
+    return gate_->CheckLookup();
   }
   bool IsAtRest() const override {
     MutexLock lock(mu_);

@@ -45,6 +45,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "kernels/convert.h"
+#include "server/shard/refused_units.h"
 #include "server/table/element.h"
 #include "server/table/part_check.h"
 #include "server/table/reused_vector.h"
@@ -216,7 +217,7 @@ absl::Status LookupTask::RunPart(PartWork& work, std::uint32_t device,
 
 // The lead device knows which units have moved away. Rows that other devices read meanwhile are
 // dropped.
-absl::Status LookupTask::CheckServed(const PartWork& work, std::uint32_t device) const {
+absl::Status LookupTask::CheckServed(PartWork& work, std::uint32_t device) const {
   TableShard& shard = *work.shard;
   if (work.table->copy != nullptr) EMBLA_RETURN_IF_ERROR(work.table->copy->CheckServes());
   if (!shard.units().any_gates()) return absl::OkStatus();
@@ -224,8 +225,8 @@ absl::Status LookupTask::CheckServed(const PartWork& work, std::uint32_t device)
   // say whether the rows are still this node's, is not asked.
   if (!devices_.Has(shard.lead_device())) return shard.RowsAreMoving();
   if (device != shard.lead_device()) return absl::OkStatus();
-  return shard.units().CheckServed(work.part->ids,
-                                   {work.part->column_begin, work.part->column_end});
+  return shard.units().CheckServed(work.part->ids, {work.part->column_begin, work.part->column_end},
+                                   work.moved);
 }
 
 absl::Status LookupTask::GatherPart(PartWork& work, std::uint32_t device) {
@@ -392,8 +393,27 @@ void LookupTask::Finish() {
   for (const std::unique_ptr<PartWork>& work : parts_) {
     if (status.ok()) status = CheckFound(*work);
   }
-  if (!status.ok()) return done_(std::move(status));
-  Deliver();
+  if (status.ok()) return Deliver();
+  if (batch_.takes_refused && absl::IsFailedPrecondition(status)) {
+    LookupResult result{.plan_version = tables_->plan->version(),
+                        .rows = {},
+                        .sent_bytes = frames_.sent_bytes(),
+                        .refused = Refused()};
+    if (!result.refused.empty()) return done_(std::move(result));
+  }
+  done_(std::move(status));
+}
+
+std::vector<RefusedUnit> LookupTask::Refused() const {
+  std::vector<RefusedUnit> refused;
+  for (std::size_t p = 0; p < parts_.size(); ++p) {
+    for (const TableUnits::Moved& units : parts_[p]->moved) {
+      if (refused.size() == TableUnits::kMovedMax) return refused;
+      refused.push_back(RefusedMoved(*tables_, parts_[p]->table->spec.id, units));
+      refused.back().part = static_cast<std::uint32_t>(p);
+    }
+  }
+  return refused;
 }
 
 absl::Status LookupTask::CheckFound(PartWork& work) {
@@ -431,7 +451,9 @@ void LookupTask::Deliver() {
   }
   keep_alive_ = Buffer();
   const std::size_t sent = frames_.sent_bytes();
-  done_(LookupResult{tables_->plan->version(), reply_.Part(sent, reply_.size()), sent});
+  done_(LookupResult{.plan_version = tables_->plan->version(),
+                     .rows = reply_.Part(sent, reply_.size()),
+                     .sent_bytes = sent});
 }
 
 }  // namespace embla

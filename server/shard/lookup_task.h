@@ -53,6 +53,8 @@ class LookupTask final : public RequestTask {
     kernels::Output out;
     Buffer staged;
     std::atomic<std::size_t> found = 0;  // Ids times columns. Relaxed: read in Finish.
+    // Units that have moved away; the table's lead device writes them.
+    std::vector<TableUnits::Moved> moved;
 
     bool pooled() const { return part->pooling != Pooling::kNone; }
     bool Reduces(const ColumnSegment& segment) const {
@@ -74,7 +76,7 @@ class LookupTask final : public RequestTask {
 
   absl::Status RunParts(std::uint32_t device);
   absl::Status RunPart(PartWork& work, std::uint32_t device, std::vector<std::size_t>& piece_at);
-  absl::Status CheckServed(const PartWork& work, std::uint32_t device) const;
+  absl::Status CheckServed(PartWork& work, std::uint32_t device) const;
   absl::Status GatherPart(PartWork& work, std::uint32_t device);
   // Adds to `found`, in ids times columns.
   absl::Status GatherChunk(PartWork& work, RowRange rows, std::uint32_t device, std::size_t& found);
@@ -93,6 +95,8 @@ class LookupTask final : public RequestTask {
                  float* sums) const;
 
   absl::Status CheckFound(PartWork& work);
+  // Units that have moved away, as the sender is told; not more than it needs to get on.
+  std::vector<RefusedUnit> Refused() const;
   void Deliver();
 
   const NodeTablesPtr tables_;

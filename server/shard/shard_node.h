@@ -85,6 +85,8 @@ struct LookupResult {
   // LookupFrames before.
   SharedBuffer rows;
   std::size_t sent_bytes = 0;  // Bytes of the rows that went to LookupFrames.
+  // Not empty: units that have moved away, and there are no rows. Only if the batch takes that.
+  std::vector<RefusedUnit> refused = {};
 };
 
 // Takes the first rows of a long reply while the others are still gathered.

@@ -95,6 +95,9 @@ class Trainer {
       UnitSet elsewhere;
       for (const RefusedClaim& refused : reply.result->refused_claims) {
         const bool is_again = refused.reason == RefusedClaim::Reason::kAgain;
+        // A node that had the unit knows which one it has gone to since.
+        EXPECT_NE(refused.owner, reply.node);
+        EXPECT_EQ(refused.owner != NodeId{}, refused.epoch > 1);
         (is_again ? again : elsewhere).Include(UnitSet(refused.units));
       }
       if (!again.empty()) Send(reply.node, again, random);

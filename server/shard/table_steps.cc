@@ -9,6 +9,7 @@
 #include "core/rows/stale_plan.h"
 #include "server/migration/step_session.h"
 #include "server/shard/node_tables.h"
+#include "server/shard/refused_units.h"
 
 namespace embla {
 namespace {
@@ -49,32 +50,16 @@ class RunCollector {
   UnitSet units_;
 };
 
-// The first plan that may say where units went that have left this node: not one that puts them
-// here.
-PlanVersion PlanThatMoved(const NodeTables& tables, TableId id, const UnitSet::Run& run) {
-  const PlanVersion version = tables.plan->version();
-  const TablePlan* const table = tables.plan->FindTable(id);
-  if (table == nullptr) return version;
-  const TableSpec& spec = table->spec;
-  const std::int64_t row_begin = spec.RowGranuleBegin(run.begin);
-  const std::int64_t row_end = spec.RowGranuleBegin(std::min(run.end, spec.row_granules));
-  const std::uint32_t column = spec.ColumnGranuleBegin(run.column_granule);
-  const bool is_here =
-      std::any_of(table->primary().begin(), table->primary().end(), [&](const Slice& slice) {
-        return slice.device.node == tables.self && slice.column_begin <= column &&
-               column < slice.column_end && slice.row_begin < row_end && row_begin < slice.row_end;
-      });
-  return is_here ? Next(version) : version;
-}
-
-void AddRefused(const UnitSet& units, RefusedClaim::Reason reason, const NodeTables& tables,
-                TableId table, UpdateResult& result) {
+void AddRefused(const UnitSet& units, const RefusedClaim& like, const NodeTables& tables,
+                const TableSpec& spec, UpdateResult& result) {
   for (const UnitSet::Run& run : units.runs()) {
-    RefusedClaim& refused = result.refused_claims.emplace_back();
+    RefusedClaim& refused = result.refused_claims.emplace_back(like);
     refused.units = run;
-    refused.reason = reason;
-    refused.retry_after_ms = reason == RefusedClaim::Reason::kFrozen ? kFrozenRetryAfterMs : 0;
-    refused.plan_version = PlanThatMoved(tables, table, run);
+    const std::uint32_t column = spec.ColumnGranuleBegin(run.column_granule);
+    refused.plan_version =
+        PlanThatMoved(tables, spec.id, {column, column + 1},
+                      {spec.RowGranuleBegin(run.begin),
+                       spec.RowGranuleBegin(std::min(run.end, spec.row_granules))});
   }
 }
 
@@ -105,9 +90,20 @@ void TableSteps::Include(std::vector<SyncSteps::Answer> answers, const NodeTable
       continue;
     }
     reply.result->plan_version = tables.plan->version();
-    AddRefused(answer.frozen, RefusedClaim::Reason::kFrozen, tables, spec_.id, *reply.result);
-    AddRefused(answer.moved, RefusedClaim::Reason::kMoved, tables, spec_.id, *reply.result);
-    AddRefused(answer.again, RefusedClaim::Reason::kAgain, tables, spec_.id, *reply.result);
+    const auto refuse = [&](const UnitSet& units, const RefusedClaim& like) {
+      AddRefused(units, like, tables, spec_, *reply.result);
+    };
+    refuse(answer.frozen,
+           {.reason = RefusedClaim::Reason::kFrozen, .retry_after_ms = kFrozenRetryAfterMs});
+    UnitSet moved = answer.moved;
+    for (const auto& [place, units] : elsewhere_) {
+      refuse(moved.And(units), {.reason = RefusedClaim::Reason::kMoved,
+                                .owner = place.first,
+                                .epoch = ToInt(place.second)});
+      moved = moved.Minus(units);
+    }
+    refuse(moved, {.reason = RefusedClaim::Reason::kMoved});
+    refuse(answer.again, {.reason = RefusedClaim::Reason::kAgain});
   }
   CountWaiting();
 }
@@ -132,8 +128,13 @@ TableSteps::Here TableSteps::Look(TableShard& shard, const TableSpec& spec) {
     std::map<std::uint32_t, UnitStepping> gated;
     for (const TableUnits::Cut::Gated& unit : cut.gates) {
       const UnitStepping stepping = unit.gate->Stepping();
-      if (!stepping.is_here || !cut.present.Contains(unit.shape.row_begin)) continue;
-      gated.emplace(unit.row_granule, stepping);
+      if (!stepping.is_here) {
+        const PartAnswer answer = unit.gate->CheckLookup();
+        here.elsewhere[{answer.owner, answer.epoch}].Include(
+            UnitSet({column_granule, unit.row_granule, unit.row_granule + 1}));
+      } else if (cut.present.Contains(unit.shape.row_begin)) {
+        gated.emplace(unit.row_granule, stepping);
+      }
     }
     RunCollector frozen(column_granule);
     std::map<std::uint64_t, RunCollector> by_step;
@@ -158,6 +159,7 @@ void TableSteps::LookLocked(TableShard* shard, const NodeTables& tables, Replies
   seen_version_ = shard == nullptr ? 0 : shard->units().version();
   rest_ = here.rest;
   cuts_ = std::move(here.cuts);
+  elsewhere_ = std::move(here.elsewhere);
   // A unit that makes another step than it did here has been elsewhere meanwhile.
   UnitSet stay;
   for (const auto& [step, units] : here.by_step) {

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -90,12 +91,15 @@ class TableSteps {
     UpdateDone done;
     absl::Time since;
   };
+  // Units that have moved away, by the node that has them (0: not known), and their epoch there.
+  using Elsewhere = std::map<std::pair<NodeId, UnitEpoch>, UnitSet>;
   // Units of the table that are here, by the step that it makes next.
   struct Here {
     std::map<std::uint64_t, UnitSet> by_step;
     UnitSet rest;  // Units without gates.
     std::vector<ColumnRange> cuts;
     UnitSet frozen;
+    Elsewhere elsewhere;
   };
   static Here Look(TableShard& shard, const TableSpec& spec);
   absl::Status Check(const UpdateBatch& batch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -118,6 +122,7 @@ class TableSteps {
   std::map<SyncSteps::Ticket, Held> held_ ABSL_GUARDED_BY(mu_);
   SyncSteps::Ticket last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   UnitSet rest_ ABSL_GUARDED_BY(mu_);
+  Elsewhere elsewhere_ ABSL_GUARDED_BY(mu_);
   std::vector<ColumnRange> cuts_ ABSL_GUARDED_BY(mu_);  // Column cuts of which the node has units.
   // Version of the table's units that was last read.
   std::uint64_t seen_version_ ABSL_GUARDED_BY(mu_) = 0;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "server/shard/refused_units.h"
 #include "server/shard/session_gate.h"
 #include "server/shard/sync_task.h"
 
@@ -28,20 +29,6 @@ RefusedUnit::Reason ReasonOf(PartStatus status) {
       break;
   }
   return RefusedUnit::Reason::kFrozen;
-}
-
-// Lowest plan version that can name the new owner of a unit that has left this node: the installed
-// plan, or the next one while the installed plan still places the unit here.
-PlanVersion PlanThatMoved(const NodeTables& tables, TableId id, const UnitShape& shape) {
-  const TablePlan* const table = tables.plan->FindTable(id);
-  if (table == nullptr) return tables.plan->version();
-  const bool here =
-      std::any_of(table->primary().begin(), table->primary().end(), [&](const Slice& slice) {
-        return slice.device.node == tables.self && slice.column_begin <= shape.column_begin &&
-               shape.column_begin < slice.column_end && slice.row_begin <= shape.row_begin &&
-               shape.row_begin < slice.row_end;
-      });
-  return here ? Next(tables.plan->version()) : tables.plan->version();
 }
 
 }  // namespace
@@ -137,17 +124,19 @@ void TrainerUpdate::AddRefused(const TableWork& work, UpdateResult& result) cons
   if (!work.units.has_value()) return;
   for (const UpdateUnits::Touched& unit : work.units->touched()) {
     if (!unit.refused()) continue;
-    RefusedUnit refused;
-    refused.row_begin = unit.shape.row_begin;
-    refused.row_end = unit.shape.row_end;
+    RefusedUnit refused = RefusedMoved(*tables_, work.shard().id(),
+                                       {.rows = {unit.shape.row_begin, unit.shape.row_end},
+                                        .columns = {unit.shape.column_begin, unit.shape.column_end},
+                                        .owner = unit.answer.owner,
+                                        .epoch = unit.answer.epoch});
     refused.reason = ReasonOf(unit.answer.status);
     refused.retry_after_ms = kRetryAfterMs;
-    refused.plan_version = PlanThatMoved(*tables_, work.shard().id(), unit.shape);
     for (const std::size_t part : unit.parts) {
       refused.part = work.part_indices[part];
       result.refused.push_back(refused);
     }
   }
+  JoinNeighbours(result.refused);
 }
 
 void TrainerUpdate::Finish() {

@@ -165,9 +165,9 @@ TEST_F(UnitTablesTest, AUnitWhoseGateGoesIsAskedNoMore) {
     gates[0]->Unfreeze();
   });
   const auto result = Update(kSource, 1, {{5, 12, 25, 35}});
-  ASSERT_EQ(result->refused.size(), 2u);
+  ASSERT_EQ(result->refused.size(), 1u) << "neighbours are one entry";
   EXPECT_EQ(result->refused[0].row_begin, 20);
-  EXPECT_EQ(result->refused[1].row_begin, 30);
+  EXPECT_EQ(result->refused[0].row_end, 40);
   EXPECT_THAT(*Lookup(kSource, {5, 12, 25, 35}), ElementsAre(-1, -1, 0, 0));
   // Gone without a gate: the request is refused whole.
   ASSERT_THAT(Trim(source(), 1), IsOk());
@@ -186,7 +186,7 @@ TEST_F(UnitTablesTest, RowsThatAreNotHereAreNoRepetitionOfTheOthers) {
 
 TEST_F(UnitTablesTest, AMovedUnitAsksForANewerPlanAndIsNotLookedUp) {
   const auto gate = Gate(1);
-  InOrder([&] { gate->Release(); });
+  InOrder([&] { gate->Release(kTarget); });
   const auto result = Update(kSource, 1, {{12, 25}});
   ASSERT_EQ(result->refused.size(), 1u);
   EXPECT_EQ(result->refused[0].reason, RefusedUnit::Reason::kMoved);
@@ -209,6 +209,62 @@ TEST_F(UnitTablesTest, AMovedUnitAsksForANewerPlanAndIsNotLookedUp) {
   query.row_end = kRows;
   ASSERT_THAT(cluster_.node(kSource).ReadRows(query, count), IsOk());
   EXPECT_EQ(rows, 30u);
+}
+
+TEST_F(UnitTablesTest, RefusalsSayWhereUnitsAreByRuns) {
+  const std::shared_ptr<ScriptedGate> gates[] = {Gate(0), Gate(1), Gate(2)};
+  InOrder([&] {
+    gates[0]->Release(kTarget);
+    gates[1]->Release(kTarget);
+    gates[2]->Release(NodeId{0});
+  });
+  RefusedUnit known{.part = 0,
+                    .row_begin = 0,
+                    .row_end = 20,
+                    .reason = RefusedUnit::Reason::kMoved,
+                    .retry_after_ms = 5,
+                    .plan_version = PlanVersion{2},
+                    .column_begin = 0,
+                    .column_end = kDim,
+                    .owner = kTarget,
+                    .epoch = 2};
+  RefusedUnit unknown = known;
+  unknown.row_begin = 20;
+  unknown.row_end = 30;
+  unknown.owner = NodeId{};
+  RefusedUnit second = known;
+  second.part = 1;
+  second.row_begin = 10;
+  const auto updated = Update(kSource, 1, {{25, 12, 35, 3}, {13}});
+  ASSERT_THAT(updated, IsOk());
+  EXPECT_THAT(updated->refused, ElementsAre(known, unknown, second));
+
+  known.retry_after_ms = unknown.retry_after_ms = 0;
+  LookupPartData data;
+  data.part.table = kTable;
+  data.part.column_begin = 1;
+  data.part.column_end = 3;
+  data.ids = {RowId{35}, RowId{12}};
+  LookupBatch header;
+  header.takes_refused = true;
+  auto looked_up = cluster_.Lookup(kSource, Pack(header, {data}));
+  ASSERT_THAT(looked_up, IsOk());
+  EXPECT_EQ(looked_up->rows.size(), 0u);
+  EXPECT_EQ(looked_up->plan_version, PlanVersion{1});
+  EXPECT_THAT(looked_up->refused, ElementsAre(known));
+  data.ids.push_back(RowId{25});
+  looked_up = cluster_.Lookup(kSource, Pack(header, {data}));
+  EXPECT_THAT(looked_up->refused, ElementsAre(known, unknown));
+  // Also when nothing of the columns is left.
+  for (std::uint32_t granule = 0; granule < 3; ++granule) {
+    ASSERT_THAT(Trim(source(), granule), IsOk());
+  }
+  const auto last = Gate(3);
+  InOrder([&] { last->Release(kTarget); });
+  ASSERT_THAT(Trim(source(), 3), IsOk());
+  data.ids = {RowId{12}};
+  EXPECT_THAT(cluster_.Lookup(kSource, Pack(header, {data}))->refused, ElementsAre(known));
+  EXPECT_EQ(Update(kSource, 2, {{35}})->refused.front().owner, kTarget);
 }
 
 TEST_F(UnitTablesTest, RowsAreInvisibleUntilTheyAreInstalled) {
@@ -404,7 +460,7 @@ TEST(UnitTablesLookup, AGateThatComesWhileALookupIsOnItsWayIsNotPassedBy) {
   ASSERT_THAT((*node)->InstallPlan(plan, kSource), IsOk());
   UnitHost& host = (*node)->units();
   const auto gate = std::make_shared<ScriptedGate>(UnitWindows());
-  gate->Release();  // The unit belongs to another node; its rows are still here.
+  gate->Release(kTarget);  // The unit belongs to another node; its rows are still here.
   memory->hook = [&] {
     embla::testing::RunInOrder(host, kTable, [&] { host.SetGate({kTable, 0, 1}, gate); });
   };

@@ -201,6 +201,9 @@ absl::Status TableShard::CheckColumns(ColumnRange columns) const {
     missing = segment.columns.end;
   }
   if (missing == columns.end) return absl::OkStatus();
+  // All units of the columns may have moved away: their gates, which the lead device asks, say
+  // where to.
+  if (table_->units.any_gates()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("table ", name(), " column ", missing, " is not on this node"));
 }

@@ -85,7 +85,8 @@ class TableShard {
   // The segments of `columns`, ascending. Columns that this node does not hold are left out.
   std::vector<ColumnSegment> Segments(ColumnRange columns) const;
 
-  // InvalidArgument or FailedPrecondition unless the node holds rows of all of `columns`.
+  // InvalidArgument or FailedPrecondition unless the node holds rows of all of `columns`, or has
+  // gates, which know more.
   absl::Status CheckColumns(ColumnRange columns) const;
 
   // Why this node's devices did not find all of `ids`.

@@ -106,10 +106,28 @@ void TableUnits::RemoveGate(Cut& cut, std::uint32_t row_granule) {
 
 void TableUnits::AskWhoServes() {
   for (Cut& cut : cuts_) {
-    cut.closed = RowIntervals();
+    std::vector<Moved> moved;
     for (const Cut::Gated& gated : cut.gates) {
-      if (gated.is_folded || gated.gate->ServesLookups()) continue;
-      cut.closed.Insert({gated.shape.row_begin, gated.shape.row_end});
+      if (gated.is_folded) continue;
+      const PartAnswer answer = gated.gate->CheckLookup();
+      if (answer.status == PartStatus::kApplied) continue;
+      moved.push_back({.rows = {gated.shape.row_begin, gated.shape.row_end},
+                       .columns = cut.columns,
+                       .owner = answer.owner,
+                       .epoch = answer.epoch});
+    }
+    std::ranges::sort(moved, {}, [](const Moved& units) { return units.rows.begin; });
+    cut.closed = RowIntervals();
+    cut.moved.clear();
+    for (const Moved& units : moved) {
+      cut.closed.Insert(units.rows);
+      Moved* const last = cut.moved.empty() ? nullptr : &cut.moved.back();
+      if (last != nullptr && last->rows.end == units.rows.begin && last->owner == units.owner &&
+          last->epoch == units.epoch) {
+        last->rows.end = units.rows.end;
+      } else {
+        cut.moved.push_back(units);
+      }
     }
   }
   closed_is_known_ = true;
@@ -120,23 +138,37 @@ const RowIntervals& TableUnits::ClosedRows(ColumnRange columns) {
   return CutOf(columns).closed;
 }
 
-absl::Status TableUnits::CheckServed(std::span<const RowId> ids, ColumnRange columns) {
+absl::Status TableUnits::CheckServed(std::span<const RowId> ids, ColumnRange columns,
+                                     std::vector<Moved>& moved) {
   if (!closed_is_known_) AskWhoServes();
+  absl::Status status;
   for (const Cut& cut : cuts_) {
-    if (cut.Meets(columns)) EMBLA_RETURN_IF_ERROR(CheckServed(ids, cut.closed));
+    if (cut.Meets(columns) && !cut.moved.empty()) status.Update(CheckServed(ids, cut, moved));
   }
-  return absl::OkStatus();
+  return status;
 }
 
-absl::Status TableUnits::CheckServed(std::span<const RowId> ids, const RowIntervals& closed) const {
-  if (closed.empty()) return absl::OkStatus();
+absl::Status TableUnits::CheckServed(std::span<const RowId> ids, const Cut& cut,
+                                     std::vector<Moved>& moved) const {
+  absl::Status status;
   const IdRows id_rows(spec_);
+  std::vector<bool> is_named(cut.moved.size(), false);
   for (const RowId id : ids) {
-    if (!closed.Contains(id_rows.RowOf(id))) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("table ", spec_.name, " row ", ToInt(id), " has moved to another node"));
+    const std::int64_t row = id_rows.RowOf(id);
+    // The last units that begin at the row or before it.
+    const auto after = std::ranges::upper_bound(
+        cut.moved, row, {}, [](const Moved& units) { return units.rows.begin; });
+    if (after == cut.moved.begin() || !std::prev(after)->rows.Contains(row)) continue;
+    if (status.ok()) {
+      status = absl::FailedPreconditionError(
+          absl::StrCat("table ", spec_.name, " row ", ToInt(id), " has moved to another node"));
+    }
+    const auto number = static_cast<std::size_t>(after - cut.moved.begin()) - 1;
+    if (is_named[number] || moved.size() >= kMovedMax) continue;
+    is_named[number] = true;
+    moved.push_back(*std::prev(after));
   }
-  return absl::OkStatus();
+  return status;
 }
 
 }  // namespace embla

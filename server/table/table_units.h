@@ -29,6 +29,13 @@ namespace embla {
 
 class TableUnits {
  public:
+  // Units with neighbouring rows that another node has, as their gates say.
+  struct Moved {
+    RowInterval rows;
+    ColumnRange columns;
+    NodeId owner{};  // 0: not known.
+    UnitEpoch epoch{};
+  };
   // The units of one column cut.
   struct Cut {
     struct Gated {
@@ -43,7 +50,9 @@ class TableUnits {
     std::vector<Gated> gates;
     std::size_t folded = 0;              // Gates folded back.
     std::vector<std::uint32_t> gate_of;  // By row granule: 1 + the position in gates, or 0.
-    RowIntervals closed;                 // Rows whose gates do not serve lookups; CheckServed's.
+    // AskWhoServes': rows whose gates do not serve lookups, and where these are, ascending.
+    RowIntervals closed;
+    std::vector<Moved> moved;
     // By row granule: present, and without a gate; FindRest's.
     std::vector<char> is_rest;
     bool rest_is_known = false;
@@ -97,15 +106,19 @@ class TableUnits {
 
   // The rows of the cut of exactly these columns whose gates do not serve lookups.
   const RowIntervals& ClosedRows(ColumnRange columns);
-  // FailedPrecondition unless every gate that lies on `ids` and `columns` serves lookups.
-  absl::Status CheckServed(std::span<const RowId> ids, ColumnRange columns);
+  // FailedPrecondition unless every gate that lies on `ids` and `columns` serves lookups; `moved`
+  // then gets the units that do not, once, kMovedMax of them at most.
+  static constexpr std::size_t kMovedMax = 1024;
+  absl::Status CheckServed(std::span<const RowId> ids, ColumnRange columns,
+                           std::vector<Moved>& moved);
 
  private:
   static void RemoveGate(Cut& cut, std::uint32_t row_granule);
   static std::uint64_t NextVersion();
   void CountGates();
   void AskWhoServes();
-  absl::Status CheckServed(std::span<const RowId> ids, const RowIntervals& closed) const;
+  absl::Status CheckServed(std::span<const RowId> ids, const Cut& cut,
+                           std::vector<Moved>& moved) const;
 
   const TableSpec spec_;  // For the shape of the table.
   std::vector<Cut> cuts_;

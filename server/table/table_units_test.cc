@@ -20,7 +20,7 @@ class AnyGate final : public UnitGate {
   PartAnswer Check(const UnitUpdate&) const override { return {}; }
   void Apply(const UnitUpdate&) override {}
   void ForgetSessions(const SessionSet&) override {}
-  bool ServesLookups() const override { return true; }
+  PartAnswer CheckLookup() const override { return {.status = PartStatus::kApplied}; }
   bool IsAtRest() const override { return true; }
   bool TakesAveraging() const override { return true; }
   void Averaged(bool) override {}

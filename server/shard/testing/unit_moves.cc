@@ -24,11 +24,8 @@ TablePlan TableOfFourUnits(std::int64_t rows, std::uint32_t dim, DeviceId device
 }
 
 PartAnswer ScriptedGate::Check(const UnitUpdate& update) const {
-  PartAnswer answer;
-  if (moved_) {
-    answer.status = PartStatus::kMoved;
-    return answer;
-  }
+  PartAnswer answer = CheckLookup();
+  if (moved_) return answer;
   switch (windows_.Classify(update.session, update.seq, update.first_incomplete)) {
     case UnitWindows::Verdict::kApplied:
       answer.status = PartStatus::kDuplicate;
@@ -41,6 +38,12 @@ PartAnswer ScriptedGate::Check(const UnitUpdate& update) const {
       break;
   }
   return answer;
+}
+
+PartAnswer ScriptedGate::CheckLookup() const {
+  return {.status = moved_ ? PartStatus::kMoved : PartStatus::kApplied,
+          .owner = owner_,
+          .epoch = epoch_};
 }
 
 void ScriptedGate::Apply(const UnitUpdate& update) {
@@ -129,8 +132,8 @@ absl::Status UnitMoves::Move(std::size_t unit, NodeId target, std::uint32_t devi
   const NodeId source = OwnerOf(unit);
   EMBLA_RETURN_IF_ERROR(CopyTwice(unit, source, target, device));
   const auto old_gate = gates_[{source, units_[unit]}];
-  auto gate = std::make_shared<ScriptedGate>(old_gate->windows());
-  RunInOrder(HostOf(source), table_.spec.id, [&] { old_gate->Release(); });
+  auto gate = std::make_shared<ScriptedGate>(old_gate->windows(), Next(old_gate->epoch()));
+  RunInOrder(HostOf(source), table_.spec.id, [&] { old_gate->Release(target); });
   EMBLA_RETURN_IF_ERROR(AwaitStatus(
       [&](HostDone done) { HostOf(target).Install(units_[unit], gate, std::move(done)); }));
   gates_[{target, units_[unit]}] = gate;

@@ -19,12 +19,13 @@ namespace embla::testing {
 // A gate whose state is set between two updates, on the lead device.
 class ScriptedGate final : public UnitGate {
  public:
-  explicit ScriptedGate(UnitWindows windows) : windows_(std::move(windows)) {}
+  explicit ScriptedGate(UnitWindows windows, UnitEpoch epoch = UnitEpoch{1})
+      : windows_(std::move(windows)), epoch_(epoch) {}
 
   PartAnswer Check(const UnitUpdate& update) const override;
   void Apply(const UnitUpdate& update) override;
   void ForgetSessions(const SessionSet& sessions) override { windows_.Forget(sessions); }
-  bool ServesLookups() const override { return !moved_; }
+  PartAnswer CheckLookup() const override;
   bool IsAtRest() const override { return !moved_ && !frozen_; }
   bool TakesAveraging() const override { return IsAtRest(); }
   void Averaged(bool) override {}
@@ -35,18 +36,26 @@ class ScriptedGate final : public UnitGate {
   }
   UnitStanding Standing() const override {
     if (moved_) return {};
-    return {.state = UnitStanding::State::kOwned, .epoch = UnitEpoch{1}};
+    return {.state = UnitStanding::State::kOwned, .epoch = epoch_};
   }
 
   void Freeze() { frozen_ = true; }
   void Unfreeze() { frozen_ = false; }
-  void Release() { moved_ = true; }
+  // `owner` (0: not known) has the unit now, in the next epoch.
+  void Release(NodeId owner) {
+    moved_ = true;
+    owner_ = owner;
+    epoch_ = Next(epoch_);
+  }
+  UnitEpoch epoch() const { return epoch_; }
   const UnitWindows& windows() const { return windows_; }
 
  private:
   UnitWindows windows_;
   bool frozen_ = false;
   bool moved_ = false;
+  NodeId owner_{};  // Where it has moved.
+  UnitEpoch epoch_;
 };
 
 // Table 7, "t", of four units, all on `device`: SGD with learning rate 1, all weights 0.
