@@ -147,9 +147,15 @@ void Call::OnReply(const Attempt& attempt, const NodeReply& reply) {
   sent_bytes_ += reply.sent_bytes;
   received_bytes_ += reply.received_bytes;
   if (!reply.status.ok()) return OnFailure(attempt, reply.status);
-  answered_.push_back(attempt.target);
-  const RoutesPtr routes = services_.plans.routes();
-  for (const Postponed& postponed : work_->TakePostponed(attempt.target, reply, *routes)) {
+  const std::vector<UnitHint> hints =
+      work_->HintsIn(attempt.target, reply, *services_.plans.routes());
+  services_.plans.Follow(attempt.target.plan_version, reply.plan_version, hints);
+  const std::vector<Postponed> left =
+      work_->TakePostponed(attempt.target, reply, *services_.plans.routes());
+  // An update's share was applied but for what is left, a lookup's was answered whole or not at
+  // all.
+  if (work_->changes_rows() || left.empty()) answered_.push_back(attempt.target);
+  for (const Postponed& postponed : left) {
     ++unfinished_;
     OnPostponed(attempt, postponed);
   }
@@ -216,12 +222,23 @@ void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
   ResendAfter(wait, attempt);
 }
 
-// Asks for a plan of version `wanted`; without one the node may be the one that is behind.
+// Asks for a plan of version `wanted`; without one the node may be the one that is behind. Where
+// hints lead on there is nothing to wait for. Where they lead to the node that has refused, it will
+// have the units in a moment, and a coordinator that does not answer holds nothing up.
 void Call::RefreshAndResend(const Attempt& attempt, const absl::Status& status,
                             PlanVersion wanted) {
   const RoutesPtr routes = services_.plans.routes();
   if (routes->plan().version() >= wanted) return Resend(attempt, kNoNode);
   Attempt next = attempt;
+  const bool has_hints = routes->hints() > 0;
+  if (has_hints) {
+    const auto targets = work_->Retarget(attempt.target, *routes, kNoNode);
+    if (!targets.ok()) return FinishShare(Explain(attempt, targets.status()));
+    if (targets->size() != 1 || targets->front().node != attempt.target.node) {
+      return ResendTo(*targets, attempt);
+    }
+    next.target = targets->front();
+  }
   ++next.refreshes;
   const absl::Duration wait = services_.backoff.Next(Remedy::kRefreshPlan, next.refreshes);
   if (services_.timer.Now() + wait >= deadline_) {
@@ -229,6 +246,10 @@ void Call::RefreshAndResend(const Attempt& attempt, const absl::Status& status,
         absl::StrCat("the node refuses plan ", ToInt(attempt.target.plan_version),
                      " and there is no newer one: ", status.message()));
     return FinishShare(Explain(attempt, stale));
+  }
+  if (has_hints) {
+    services_.plans.RefreshThen(deadline_, [] {});
+    return ResendAfter(wait, next);
   }
   services_.plans.RefreshThen(deadline_, [this, next, wait, wanted] {
     Post([this, next, wait, wanted] {
@@ -264,8 +285,12 @@ void Call::Resend(const Attempt& attempt, NodeId avoid) {
   absl::StatusOr<std::vector<ShareTarget>> targets =
       work_->Retarget(attempt.target, *services_.plans.routes(), avoid);
   if (!targets.ok()) return FinishShare(Explain(attempt, targets.status()));
-  unfinished_ += targets->size() - 1;
-  for (const ShareTarget& target : *targets) {
+  ResendTo(*targets, attempt);
+}
+
+void Call::ResendTo(const std::vector<ShareTarget>& targets, const Attempt& attempt) {
+  unfinished_ += targets.size() - 1;
+  for (const ShareTarget& target : targets) {
     Send({.target = target, .attempts = attempt.attempts + 1, .refreshes = attempt.refreshes});
   }
 }

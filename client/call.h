@@ -71,6 +71,7 @@ class Call {
   void RefreshAndResend(const Attempt& attempt, const absl::Status& status, PlanVersion wanted);
   void ResendUnderNewerPlan(const Attempt& attempt, const absl::Status& status);
   void Resend(const Attempt& attempt, NodeId avoid);
+  void ResendTo(const std::vector<ShareTarget>& targets, const Attempt& attempt);
   void ResendAfter(absl::Duration wait, const Attempt& attempt);
   // The end of a share. The first error is the call's.
   void FinishShare(const absl::Status& status);

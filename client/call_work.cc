@@ -15,10 +15,36 @@ template <typename Share>
 std::vector<ShareTarget> AddShares(std::vector<Share> shares, std::deque<Share>& all) {
   std::vector<ShareTarget> targets;
   for (Share& share : shares) {
-    targets.push_back({all.size(), share.node, share.plan_version});
+    targets.push_back({all.size(), share.node, share.plan_version, share.hints});
     all.push_back(std::move(share));
   }
   return targets;
+}
+
+bool IsRoutedBy(const Routes& routes, const ShareTarget& target) {
+  return target.plan_version == routes.plan().version() && target.hints == routes.hints();
+}
+
+// Returns what `refused` says, in an answer to a part of a request that is of `table`.
+UnitHint HintOf(const RefusedUnit& refused, TableId table) {
+  return {.table = table,
+          .row_begin = refused.row_begin,
+          .row_end = refused.row_end,
+          .column_begin = refused.column_begin,
+          .column_end = refused.column_end,
+          .owner = refused.owner,
+          .epoch = refused.epoch};
+}
+
+bool IsHint(const RefusedUnit& refused) {
+  return refused.reason == RefusedUnit::Reason::kMoved && refused.owner != NodeId{};
+}
+
+absl::Status AreOnTheMove(const RefusedUnit& refused) {
+  const bool have_moved = refused.reason == RefusedUnit::Reason::kMoved;
+  return absl::UnavailableError(
+      absl::StrCat("rows [", refused.row_begin, ", ", refused.row_end, ") ",
+                   have_moved ? "have moved to another node" : "are being handed over"));
 }
 
 // Least wait after a node answered that rows must be sent again later.
@@ -61,7 +87,7 @@ absl::StatusOr<std::vector<ShareTarget>> LookupWork::Retarget(const ShareTarget&
                                                               const Routes& routes, NodeId avoid) {
   const LookupShare& share = shares_[target.share];
   const bool other_copy = avoid == target.node && HasOtherCopy(target, routes);
-  if (target.plan_version == routes.plan().version() && !other_copy) return std::vector{target};
+  if (IsRoutedBy(routes, target) && !other_copy) return std::vector{target};
   EMBLA_ASSIGN_OR_RETURN(std::vector<LookupShare> shares, route_->Resplit(share, routes, avoid));
   return AddShares(std::move(shares), shares_);
 }
@@ -75,6 +101,27 @@ bool LookupWork::HasOtherCopy(const ShareTarget& target, const Routes& routes) c
 void LookupWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
                       NodeChannel::Done done) {
   channel.Lookup(route_->Build(shares_[target.share]), deadline, std::move(done));
+}
+
+std::vector<UnitHint> LookupWork::HintsIn(const ShareTarget& target, const NodeReply& reply,
+                                          const Routes&) const {
+  const std::vector<LookupItem>& items = shares_[target.share].items;
+  std::vector<UnitHint> hints;
+  for (const RefusedUnit& refused : reply.refused) {
+    if (!IsHint(refused) || refused.part >= items.size()) continue;
+    hints.push_back(HintOf(refused, route_->TableOf(items[refused.part])));
+  }
+  return hints;
+}
+
+std::vector<Postponed> LookupWork::TakePostponed(const ShareTarget& target, const NodeReply& reply,
+                                                 const Routes&) {
+  if (reply.refused.empty()) return {};
+  Postponed all{.target = target, .reason = AreOnTheMove(reply.refused.front()), .moved = true};
+  for (const RefusedUnit& refused : reply.refused) {
+    if (!IsHint(refused)) all.plan_version = std::max(all.plan_version, refused.plan_version);
+  }
+  return {all};
 }
 
 TableId LookupWork::TableOf(const ShareTarget& target) const {
@@ -100,13 +147,15 @@ void UpdateWork::Enter(absl::Time deadline, std::function<void(absl::Status)> ad
 }
 
 absl::StatusOr<std::vector<ShareTarget>> UpdateWork::Split(const Routes& routes, NodeId) {
+  routed_since_ = routes.routed_since();
   EMBLA_ASSIGN_OR_RETURN(std::vector<UpdateShare> shares, route_->Split(routes));
   return AddShares(std::move(shares), shares_);
 }
 
 absl::StatusOr<std::vector<ShareTarget>> UpdateWork::Retarget(const ShareTarget& target,
                                                               const Routes& routes, NodeId) {
-  if (target.plan_version == routes.plan().version()) return std::vector{target};
+  if (IsRoutedBy(routes, target)) return std::vector{target};
+  routed_since_ = std::min(routed_since_, routes.routed_since());
   EMBLA_ASSIGN_OR_RETURN(std::vector<UpdateShare> shares,
                          route_->Resplit(shares_[target.share], routes));
   return AddShares(std::move(shares), shares_);
@@ -114,8 +163,7 @@ absl::StatusOr<std::vector<ShareTarget>> UpdateWork::Retarget(const ShareTarget&
 
 void UpdateWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
                       NodeChannel::Done done) {
-  // Plans only get newer.
-  UpdateHeader header{.routed_since = shares_.front().plan_version,
+  UpdateHeader header{.routed_since = routed_since_,
                       .session = options_.session,
                       .proof = options_.proof,
                       .seq = seq_,
@@ -129,6 +177,33 @@ void UpdateWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Tim
   channel.Update(route_->Build(share, header), deadline, std::move(done));
 }
 
+std::vector<UnitHint> UpdateWork::HintsIn(const ShareTarget& target, const NodeReply& reply,
+                                          const Routes& routes) const {
+  const UpdateShare& share = shares_[target.share];
+  std::vector<UnitHint> hints;
+  for (const RefusedUnit& refused : reply.refused) {
+    if (!IsHint(refused) || refused.part >= share.items.size()) continue;
+    hints.push_back(HintOf(refused, route_->TableOf(share.items[refused.part])));
+  }
+  const TableRoute* const table = routes.Find(route_->TableOf(share));
+  if (table == nullptr || table->step_units() == nullptr) return hints;
+  for (const RefusedClaim& refused : reply.refused_claims) {
+    if (refused.reason != RefusedClaim::Reason::kMoved || refused.owner == NodeId{}) continue;
+    for (const StepUnits::CutRows& cut : table->step_units()->RowsOf(UnitSet(refused.units))) {
+      for (const auto& [begin, end] : cut.rows) {
+        hints.push_back({.table = table->spec().id,
+                         .row_begin = begin,
+                         .row_end = end,
+                         .column_begin = cut.column_begin,
+                         .column_end = cut.column_end,
+                         .owner = refused.owner,
+                         .epoch = refused.epoch});
+      }
+    }
+  }
+  return hints;
+}
+
 std::vector<Postponed> UpdateWork::TakePostponed(const ShareTarget& target, const NodeReply& reply,
                                                  const Routes& routes) {
   if (IsContribution(target)) return TakeRefusedClaims(target, reply.refused_claims, routes);
@@ -138,6 +213,7 @@ std::vector<Postponed> UpdateWork::TakePostponed(const ShareTarget& target, cons
   for (const RefusedUnit& unit : reply.refused) {
     if (unit.reason == RefusedUnit::Reason::kMoved) {
       moved.push_back(unit);
+      if (IsHint(unit)) continue;
       elsewhere.plan_version = std::max(elsewhere.plan_version, unit.plan_version);
     } else {
       busy.push_back(unit);
@@ -163,7 +239,9 @@ std::vector<Postponed> UpdateWork::TakeRefusedClaims(const ShareTarget& target,
     for (const RefusedClaim& claim : refused) {
       if (claim.reason != reason) continue;
       units.Include(UnitSet(claim.units));
-      postponed.plan_version = std::max(postponed.plan_version, claim.plan_version);
+      if (claim.owner == NodeId{}) {
+        postponed.plan_version = std::max(postponed.plan_version, claim.plan_version);
+      }
       if (reason == RefusedClaim::Reason::kFrozen) {
         postponed.wait = std::max(postponed.wait, WaitOf(claim.retry_after_ms));
       }
@@ -172,7 +250,7 @@ std::vector<Postponed> UpdateWork::TakeRefusedClaims(const ShareTarget& target,
     if (!share.claim.has_value()) continue;
     postponed.reason = absl::UnavailableError(
         absl::StrCat("units ", ToString(share.claim->units), " ", ToAbsl(WhatHappensTo(reason))));
-    postponed.target = {shares_.size(), share.node, share.plan_version};
+    postponed.target = {shares_.size(), share.node, share.plan_version, share.hints};
     shares_.push_back(std::move(share));
     all.push_back(std::move(postponed));
   }
@@ -184,10 +262,8 @@ void UpdateWork::Postpone(const ShareTarget& target, std::span<const RefusedUnit
   if (refused.empty()) return;
   UpdateShare share = route_->Refused(shares_[target.share], refused, routes);
   if (share.items.empty()) return;
-  postponed.target = {shares_.size(), share.node, share.plan_version};
-  postponed.reason = absl::UnavailableError(
-      absl::StrCat("rows [", refused.front().row_begin, ", ", refused.front().row_end, ") ",
-                   postponed.moved ? "have moved to another node" : "are being handed over"));
+  postponed.target = {shares_.size(), share.node, share.plan_version, share.hints};
+  postponed.reason = AreOnTheMove(refused.front());
   shares_.push_back(std::move(share));
   all.push_back(std::move(postponed));
 }

@@ -25,16 +25,17 @@ namespace embla::client {
 struct ShareTarget {
   std::size_t share = 0;
   NodeId node{};
-  PlanVersion plan_version{};  // The plan that routed the request.
+  PlanVersion plan_version{};  // The plan that routed the request,
+  std::uint64_t hints = 0;     // and hints: Routes::hints() then.
 };
 
 // Rows of a share that its node left out as their unit is on the move, or units of its claim that
-// did not step.
+// did not step; or a lookup's share, some units of which have moved.
 struct Postponed {
   ShareTarget target;          // A share of these alone.
   absl::Status reason;         // For messages.
   bool moved = false;          // To another node, else it is tried again in `wait`.
-  PlanVersion plan_version{};  // Moved: that may say where to.
+  PlanVersion plan_version{};  // Moved, and the node does not know where to: this may say it.
   absl::Duration wait;
 };
 
@@ -57,6 +58,9 @@ class CallWork {
   virtual bool IsContribution(const ShareTarget& target) const = 0;
   virtual void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
                     NodeChannel::Done done) = 0;
+  // Returns what the node of a share says about units that have moved away.
+  virtual std::vector<UnitHint> HintsIn(const ShareTarget& target, const NodeReply& reply,
+                                        const Routes& routes) const = 0;
   // Returns the remainder of an answered share, to be sent again.
   virtual std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,
                                                const Routes& routes) = 0;
@@ -85,10 +89,10 @@ class LookupWork final : public CallWork {
   bool IsContribution(const ShareTarget&) const override { return false; }
   void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
             NodeChannel::Done done) override;
-  std::vector<Postponed> TakePostponed(const ShareTarget&, const NodeReply&,
-                                       const Routes&) override {
-    return {};  // Lookups get all rows or an error.
-  }
+  std::vector<UnitHint> HintsIn(const ShareTarget& target, const NodeReply& reply,
+                                const Routes& routes) const override;
+  std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,
+                                       const Routes& routes) override;
   TableId TableOf(const ShareTarget& target) const override;
   bool changes_rows() const override { return false; }
   void Merge(std::span<const ShareTarget> answered) override;
@@ -127,6 +131,8 @@ class UpdateWork final : public CallWork {
   }
   void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
             NodeChannel::Done done) override;
+  std::vector<UnitHint> HintsIn(const ShareTarget& target, const NodeReply& reply,
+                                const Routes& routes) const override;
   std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,
                                        const Routes& routes) override;
   TableId TableOf(const ShareTarget& target) const override;
@@ -150,7 +156,8 @@ class UpdateWork final : public CallWork {
   StepRank& rank_;
   std::optional<UpdateRoute> route_;
   std::deque<UpdateShare> shares_;
-  UpdateSeq seq_{};  // 0: not entered.
+  PlanVersion routed_since_{};  // The oldest that any request was routed by.
+  UpdateSeq seq_{};             // 0: not entered.
 };
 
 }  // namespace embla::client

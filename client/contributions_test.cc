@@ -308,6 +308,26 @@ TEST(Contributions, UnitsThatMovedGoWhereThePlanSaysWithoutRowsToo) {
   EXPECT_TRUE(world.cluster().AllAt(kRowWise, 1));
 }
 
+TEST(Contributions, FollowHintsToUnitsThatNoPlanTellsOf) {
+  World world;
+  const Feature rows = RowsOf({7, 40});
+  world.cluster().SetCoordinatorStatus(absl::UnavailableError("the coordinator is down"));
+  world.cluster().SetNodePlan(MakePlan({.version = 2, .border = 3}));
+  world.cluster().GiveHints();
+  const absl::Time begin = world.now();
+  ASSERT_THAT(world.Update({rows.For(kRowWise), rows.For(kGrid)}, {.step = 0}), IsOk());
+  EXPECT_EQ(world.now(), begin) << "nothing was waited for";
+  const auto requests = ContributionsTo(kRowWise, world.cluster());
+  ASSERT_EQ(requests.size(), 4u);
+  EXPECT_TRUE(world.cluster().AllAt(kRowWise, 1));
+  EXPECT_TRUE(world.cluster().AllAt(kGrid, 1));
+  // The next step's claims go there at once.
+  ASSERT_THAT(world.Update({rows.For(kRowWise), rows.For(kGrid)}, {.step = 1}), IsOk());
+  EXPECT_EQ(ContributionsTo(kRowWise, world.cluster()).size(), 6u);
+  EXPECT_TRUE(world.cluster().AllAt(kRowWise, 2));
+  EXPECT_TRUE(world.cluster().AllAt(kGrid, 2));
+}
+
 TEST(Contributions, AreRepeatedUnderTheSameNumberWhileANodeIsAway) {
   ConnectOptions options = kRank0;
   options.retry_budget_ratio = 0;

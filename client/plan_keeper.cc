@@ -47,6 +47,18 @@ void PlanKeeper::Offer(PlanPtr plan) {
   routes_ = std::move(routes);
 }
 
+void PlanKeeper::Follow(PlanVersion routed_by, PlanVersion said_by,
+                        std::span<const UnitHint> hints) {
+  if (hints.empty()) return;
+  MutexLock one_at_a_time(hints_mu_);
+  const RoutesPtr before = routes();
+  if (before->plan().version() != routed_by) return;
+  RoutesPtr next = Routes::Following(*before, hints, said_by);
+  if (next == nullptr) return;
+  MutexLock lock(mu_);
+  if (routes_ == before) routes_ = std::move(next);
+}
+
 absl::Status PlanKeeper::Refresh(absl::Time deadline) {
   absl::StatusOr<PlanPtr> plan = coordinator_.GetPlan(routes()->plan_ptr(), deadline);
   if (!plan.ok()) return plan.status();

@@ -1,7 +1,9 @@
-// The client's current plan: watched, refreshed on demand, never going back.
+// The client's current plan: watched, refreshed on demand, never going back; and the hints about
+// units that have moved since, which go with the plan that they came under.
 #pragma once
 
 #include <functional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -30,6 +32,9 @@ class PlanKeeper {
 
   // Takes over `plan` if it is newer.
   void Offer(PlanPtr plan);
+  // Takes over what a node of plan `said_by` says about units, in its answer to a request that plan
+  // `routed_by` and perhaps hints brought there; unless there is a newer plan by now.
+  void Follow(PlanVersion routed_by, PlanVersion said_by, std::span<const UnitHint> hints);
   // Asks the coordinator for its plan. Errors are the coordinator's.
   absl::Status Refresh(absl::Time deadline);
   // Calls `then` once the coordinator was asked after this call, whatever it answered, or about
@@ -49,6 +54,7 @@ class PlanKeeper {
   const Timer& timer_;
   const ClientMetrics metrics_;
 
+  Mutex hints_mu_;  // One change by hints at a time. Locked before mu_.
   mutable Mutex mu_;
   CondVar changed_;
   RoutesPtr routes_ ABSL_GUARDED_BY(mu_);

@@ -96,7 +96,7 @@ NodeUpdate Send(FakeNodes& nodes, const std::vector<std::int64_t>& ids,
   const FeatureGradient feature{
       .table = "items", .ids = ids, .gradients = gradients, .ttl_steps = ttl_steps};
   BufferPool pool;
-  const auto route = UpdateRoute::Create({&feature, 1}, routes, options, pool);
+  auto route = UpdateRoute::Create({&feature, 1}, routes, options, pool);
   EXPECT_THAT(route, IsOk());
   const auto shares = route->Split(routes);
   EXPECT_THAT(shares, IsOk());
@@ -109,7 +109,7 @@ void SetRow(FakeNodes& nodes, std::int64_t row, float value) {
   const Routes& routes = *nodes.routes();
   const std::vector<float> weights(kDim, value);
   BufferPool pool;
-  const auto route = UpdateRoute::CreateWrite(
+  auto route = UpdateRoute::CreateWrite(
       {.table = "items", .ids = {&row, 1}, .weights = weights, .state = {}}, routes, {}, pool);
   ASSERT_THAT(route, IsOk());
   const auto shares = route->Split(routes);

@@ -17,13 +17,14 @@ std::size_t Aligned(std::size_t bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
-LookupShare& ShareOf(NodeId node, PlanVersion version, std::vector<LookupShare>& shares) {
+LookupShare& ShareOf(NodeId node, const Routes& routes, std::vector<LookupShare>& shares) {
   for (LookupShare& share : shares) {
     if (share.node == node) return share;
   }
   LookupShare& share = shares.emplace_back();
   share.node = node;
-  share.plan_version = version;
+  share.plan_version = routes.plan().version();
+  share.hints = routes.hints();
   return share;
 }
 
@@ -112,15 +113,15 @@ absl::Status LookupRoute::SplitItem(const LookupItem& item, const Routes& routes
     cut.column_begin = std::max(item.column_begin, block.column_begin());
     cut.column_end = std::min(item.column_end, block.column_end());
     if (cut.column_begin >= cut.column_end) continue;
-    SplitRows(cut, block, routes.plan().version(), shares);
+    SplitRows(cut, block, routes, shares);
   }
   return absl::OkStatus();
 }
 
-void LookupRoute::SplitRows(const LookupItem& item, const RouteBlock& block, PlanVersion version,
+void LookupRoute::SplitRows(const LookupItem& item, const RouteBlock& block, const Routes& routes,
                             std::vector<LookupShare>& shares) const {
   if (block.nodes().size() == 1) {
-    ShareOf(block.nodes().front(), version, shares).items.push_back(item);
+    ShareOf(block.nodes().front(), routes, shares).items.push_back(item);
     return;
   }
   std::vector<LookupItem> items(block.nodes().size());
@@ -132,7 +133,7 @@ void LookupRoute::SplitRows(const LookupItem& item, const RouteBlock& block, Pla
     items[n].feature = item.feature;
     items[n].column_begin = item.column_begin;
     items[n].column_end = item.column_end;
-    ShareOf(block.nodes()[n], version, shares).items.push_back(std::move(items[n]));
+    ShareOf(block.nodes()[n], routes, shares).items.push_back(std::move(items[n]));
   }
 }
 
@@ -234,6 +235,7 @@ NodeLookup LookupRoute::Build(const LookupShare& share) const {
   request.batch.session = options_.session;
   request.batch.proof = options_.proof;
   request.batch.wire_dtype = options_.wire_dtype;
+  request.batch.takes_refused = true;
   request.reply_rows = share.answer;
   const auto ids_of = [&](const LookupItem& item) {
     return item.all ? inputs_[item.feature].entries().size() : item.entries.size();

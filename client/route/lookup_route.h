@@ -49,6 +49,7 @@ struct LookupItem {
 struct LookupShare {
   NodeId node{};
   PlanVersion plan_version{};
+  std::uint64_t hints = 0;  // Routes::hints() then.
   std::vector<LookupItem> items;
   std::span<std::byte> answer;  // Memory for the rows that the node answers.
   bool direct = false;          // `answer` is in the caller's arrays, already in its place.
@@ -114,7 +115,7 @@ class LookupRoute {
   LookupItem WholeItem(std::uint32_t feature) const;
   absl::Status SplitItem(const LookupItem& item, const Routes& routes, NodeId avoid,
                          std::vector<LookupShare>& shares) const;
-  void SplitRows(const LookupItem& item, const RouteBlock& block, PlanVersion version,
+  void SplitRows(const LookupItem& item, const RouteBlock& block, const Routes& routes,
                  std::vector<LookupShare>& shares) const;
   void AssignOwners(const LookupItem& item, const RouteBlock& block,
                     std::vector<LookupItem>& items) const;

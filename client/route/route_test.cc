@@ -340,7 +340,7 @@ std::vector<std::pair<std::uint32_t, std::vector<RowId>>> PartsByTtl(bool combin
                                        .ids = std::span(ids).subspan(2),
                                        .gradients = std::span(gradients).subspan(2)}};
   BufferPool pool;
-  const auto route = UpdateRoute::Create(features, routes, {.combine_duplicates = combine}, pool);
+  auto route = UpdateRoute::Create(features, routes, {.combine_duplicates = combine}, pool);
   EXPECT_THAT(route, IsOk());
   const auto shares = route->Split(routes);
   EXPECT_THAT(shares, IsOk());

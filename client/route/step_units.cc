@@ -19,8 +19,7 @@ bool StepUnits::CutRows::Has(std::int64_t row) const {
                      [row](const auto& range) { return range.first <= row && row < range.second; });
 }
 
-StepUnits::StepUnits(const TablePlan& table) : spec_(&table.spec) {
-  const std::vector<Slice>& slices = table.primary();
+StepUnits::StepUnits(const TableSpec& spec, std::span<const Slice> slices) : spec_(&spec) {
   for (const ColumnCut& columns : CutColumns(slices)) {
     const Cut& cut = cuts_.emplace_back(columns.column_begin, columns.column_end,
                                         columns.column_begin / spec_->column_granule_width);

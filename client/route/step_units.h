@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -24,10 +25,10 @@ class StepUnits {
     bool Has(std::int64_t row) const;
   };
 
-  // `table.spec` is not owned; outlives this object.
-  explicit StepUnits(const TablePlan& table);
+  // `slices` are those of the table. `spec` is not owned; outlives this object.
+  StepUnits(const TableSpec& spec, std::span<const Slice> slices);
 
-  // By node, what the plan gives it; each unit once.
+  // By node, its slices; each unit once.
   const std::map<NodeId, UnitSet>& by_node() const { return by_node_; }
 
   // The runs of `units`, by column cut, ascending. Units that the table does not have are left out.

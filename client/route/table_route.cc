@@ -1,6 +1,7 @@
 #include "client/route/table_route.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -73,13 +74,15 @@ bool RouteBlock::SameRows(const RouteBlock& other) const {
   return row_borders_ == other.row_borders_ && owners_ == other.owners_;
 }
 
-TableRoute::TableRoute(TablePtr plan) : table_(std::move(plan)) {
+TableRoute::TableRoute(TablePtr plan, UnitHints hints)
+    : table_(std::move(plan)), hints_(std::move(hints)) {
   const TablePlan& table = *table_;
-  if (table.spec.sync.has_value()) step_units_.emplace(table);
   // The groups' copies are on the same nodes: requests say which group they mean.
   const std::size_t copies = table.grouped() ? 1 : table.replicas.size();
   for (std::size_t copy = 0; copy < copies; ++copy) {
-    const std::vector<Slice>& slices = table.replicas[copy];
+    const std::vector<Slice> slices =
+        hints_.empty() ? table.replicas[copy] : hints_.Applied(table.replicas[copy]);
+    if (copy == 0 && table.spec.sync.has_value()) step_units_.emplace(table.spec, slices);
     std::vector<RouteBlock>& blocks = replicas_.emplace_back();
     const SliceMap map = SliceMap::Build(slices);
     for (const SliceMap::ColumnBlock& block : map.blocks()) {
@@ -106,16 +109,42 @@ std::size_t TableRoute::ReplicaFor(SessionId session, NodeId avoid) const {
   return first;
 }
 
-Routes::Routes(PlanPtr plan, const Routes* before) : plan_(std::move(plan)) {
+Routes::Routes(PlanPtr plan, const Routes* before)
+    : plan_(std::move(plan)), routed_since_(plan_->version()) {
   tables_.reserve(plan_->tables().size());
   std::span<const TablePtr> old;  // By id, like the new ones.
   if (before != nullptr) old = before->plan_->tables().pointers();
   std::size_t at = 0;
   for (const TablePtr& table : plan_->tables().pointers()) {
     while (at < old.size() && old[at] != table && old[at]->spec.id < table->spec.id) ++at;
-    const bool is_same = at < old.size() && old[at] == table;
+    const bool is_same =
+        at < old.size() && old[at] == table && before->tables_[at]->hints().empty();
     tables_.push_back(is_same ? before->tables_[at++] : std::make_shared<const TableRoute>(table));
   }
+}
+
+std::shared_ptr<const Routes> Routes::Following(const Routes& before,
+                                                std::span<const UnitHint> hints,
+                                                PlanVersion said_by) {
+  std::map<std::size_t, std::vector<UnitHint>> by_table;  // By place in tables_.
+  for (const UnitHint& hint : hints) {
+    const TablePlan* const table = before.plan_->FindTable(hint.table);
+    if (table == nullptr || before.plan_->FindNode(hint.owner) == nullptr) continue;
+    if (table->replicas.size() > 1 && !table->grouped()) continue;
+    by_table[before.plan_->tables().IndexOf(*table)].push_back(hint);
+  }
+  std::shared_ptr<Routes> routes;
+  for (const auto& [place, about] : by_table) {
+    const TablePtr& table = before.tables_[place]->table();
+    UnitHints next = before.tables_[place]->hints();
+    if (!next.Include(*table, about)) continue;
+    if (routes == nullptr) routes = std::make_shared<Routes>(before);
+    routes->tables_[place] = std::make_shared<const TableRoute>(table, std::move(next));
+  }
+  if (routes == nullptr) return nullptr;
+  ++routes->hints_;
+  routes->routed_since_ = std::min(routes->routed_since_, said_by);
+  return routes;
 }
 
 const TableRoute* Routes::Find(std::string_view table) const {

@@ -1,15 +1,18 @@
 // Maps the rows and columns of a table to nodes: the plan's slices with a node's devices taken
-// together. Made once per table and change of its plan; routing a batch only reads it.
+// together, and what hints say that is newer. Made once per table and change of its plan or hints;
+// routing a batch only reads it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "client/route/step_units.h"
+#include "client/route/unit_hints.h"
 #include "core/base/ids.h"
 #include "core/plan/id_rows.h"
 #include "core/plan/plan.h"
@@ -54,9 +57,10 @@ class RouteBlock {
 
 class TableRoute {
  public:
-  explicit TableRoute(TablePtr table);
+  explicit TableRoute(TablePtr table, UnitHints hints = {});
 
   const TablePtr& table() const { return table_; }
+  const UnitHints& hints() const { return hints_; }
   const TableSpec& spec() const { return table_->spec; }
   std::size_t replica_count() const { return replicas_.size(); }
   // Ascending by column; they cover all columns.
@@ -74,6 +78,7 @@ class TableRoute {
 
  private:
   TablePtr table_;
+  UnitHints hints_;
   std::vector<std::vector<RouteBlock>> replicas_;
   std::optional<StepUnits> step_units_;
 };
@@ -83,17 +88,29 @@ class Routes {
  public:
   // Shares the routes of tables that `before` has from the same plan of the table.
   explicit Routes(PlanPtr plan, const Routes* before = nullptr);
+  // `before` and `hints`, which a node of plan `said_by` gave. Null: they change nothing. Hints
+  // that name nodes that are not in the plan, or are about tables with several copies, do not.
+  static std::shared_ptr<const Routes> Following(const Routes& before,
+                                                 std::span<const UnitHint> hints,
+                                                 PlanVersion said_by);
 
   const Plan& plan() const { return *plan_; }
   const PlanPtr& plan_ptr() const { return plan_; }
   // Null when the plan has no such table.
   const TableRoute* Find(std::string_view table) const;
   const TableRoute* Find(TableId table) const;
+  // Number of times that hints have changed the routes of the plan.
+  std::uint64_t hints() const { return hints_; }
+  // The oldest plan that the routes may go by. Where a unit was at a node's word, it was when that
+  // node went by the plan that it named: so a hint counts as a plan of that version.
+  PlanVersion routed_since() const { return routed_since_; }
   // NotFound; says so when a table of the name is kept aside.
   absl::Status NoSuchTable(std::string_view table) const;
 
  private:
   PlanPtr plan_;
+  std::uint64_t hints_ = 0;
+  PlanVersion routed_since_{};
   std::vector<std::shared_ptr<const TableRoute>> tables_;  // In the order of plan_->tables().
 };
 

@@ -12,6 +12,7 @@ UpdateShare UpdateRoute::Refused(const UpdateShare& share, std::span<const Refus
   UpdateShare left;
   left.node = share.node;
   left.plan_version = share.plan_version;
+  left.hints = share.hints;
   for (std::size_t i = 0; i < share.items.size(); ++i) {
     const UpdateItem& item = share.items[i];
     const TableRoute* const table = routes.Find(tables_[item.table].id);
@@ -39,6 +40,7 @@ UpdateShare UpdateRoute::Within(const UnitSet& units, const UpdateShare& share,
   UpdateShare within;
   within.node = share.node;
   within.plan_version = share.plan_version;
+  within.hints = share.hints;
   UnitSet claimed = share.claim->units.And(units);
   const TableRoute* const table = routes.Find(tables_[share.claim->table].id);
   if (claimed.empty()) return within;

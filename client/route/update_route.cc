@@ -13,13 +13,14 @@
 namespace embla::client {
 namespace {
 
-UpdateShare& ShareOf(NodeId node, PlanVersion version, std::vector<UpdateShare>& shares) {
+UpdateShare& ShareOf(NodeId node, const Routes& routes, std::vector<UpdateShare>& shares) {
   for (UpdateShare& share : shares) {
     if (share.node == node && !share.claim.has_value()) return share;
   }
   UpdateShare& share = shares.emplace_back();
   share.node = node;
-  share.plan_version = version;
+  share.plan_version = routes.plan().version();
+  share.hints = routes.hints();
   return share;
 }
 
@@ -243,7 +244,9 @@ UpdateItem UpdateRoute::CombinedItem(const UpdateItem& item) const {
   return combined;
 }
 
-absl::StatusOr<std::vector<UpdateShare>> UpdateRoute::Split(const Routes& routes) const {
+absl::StatusOr<std::vector<UpdateShare>> UpdateRoute::Split(const Routes& routes) {
+  // The columns may have been cut since Create.
+  for (Table& table : tables_) EMBLA_RETURN_IF_ERROR(CombineTable(table, routes));
   std::vector<UpdateShare> shares;
   std::map<TableId, std::uint32_t> sync;
   for (std::uint32_t t = 0; t < tables_.size(); ++t) {
@@ -282,7 +285,7 @@ absl::Status UpdateRoute::SplitClaim(std::uint32_t t, const UnitSet* units,
   for (const auto& [node, all] : table->step_units()->by_node()) {
     UnitSet claimed = units == nullptr ? all : all.And(*units);
     if (claimed.empty()) continue;
-    UpdateShare& share = shares.emplace_back(ShareOf(node, routes.plan().version(), rows));
+    UpdateShare& share = shares.emplace_back(ShareOf(node, routes, rows));
     share.claim = {t, std::move(claimed)};
     KeepLearningRate(*table->step_units(), share);
   }
@@ -342,15 +345,15 @@ absl::Status UpdateRoute::SplitItem(const UpdateItem& item, const Routes& routes
     cut.column_begin = std::max(item.column_begin, block.column_begin());
     cut.column_end = std::min(item.column_end, block.column_end());
     if (cut.column_begin >= cut.column_end) continue;
-    SplitRows(cut, block, routes.plan().version(), shares);
+    SplitRows(cut, block, routes, shares);
   }
   return absl::OkStatus();
 }
 
-void UpdateRoute::SplitRows(const UpdateItem& item, const RouteBlock& block, PlanVersion version,
+void UpdateRoute::SplitRows(const UpdateItem& item, const RouteBlock& block, const Routes& routes,
                             std::vector<UpdateShare>& shares) const {
   if (block.nodes().size() == 1) {
-    ShareOf(block.nodes().front(), version, shares).items.push_back(item);
+    ShareOf(block.nodes().front(), routes, shares).items.push_back(item);
     return;
   }
   UpdateItem like = item;
@@ -367,7 +370,7 @@ void UpdateRoute::SplitRows(const UpdateItem& item, const RouteBlock& block, Pla
     if (items[n].ranges.empty() && items[n].entries.empty()) continue;
     const bool has_all = items[n].entries.size() == inputs_[item.feature].feature.ids.size();
     if (item.all && has_all) items[n] = item;
-    ShareOf(block.nodes()[n], version, shares).items.push_back(std::move(items[n]));
+    ShareOf(block.nodes()[n], routes, shares).items.push_back(std::move(items[n]));
   }
 }
 

@@ -64,6 +64,7 @@ struct UpdateClaim {
 struct UpdateShare {
   NodeId node{};
   PlanVersion plan_version{};
+  std::uint64_t hints = 0;  // Routes::hints() then.
   std::vector<UpdateItem> items;
   std::optional<UpdateClaim> claim = {};  // Set: all items are of its table, and there may be none.
 };
@@ -109,7 +110,7 @@ class UpdateRoute {
 
   // One share per node that has anything to do, and then the shares with claims: by table id, so
   // that all ranks send them in one order. Errors: NotFound (a table is gone).
-  absl::StatusOr<std::vector<UpdateShare>> Split(const Routes& routes) const;
+  absl::StatusOr<std::vector<UpdateShare>> Split(const Routes& routes);
   // Divides the work of `share` under newer routes. Errors: see Split and Create.
   absl::StatusOr<std::vector<UpdateShare>> Resplit(const UpdateShare& share, const Routes& routes);
 
@@ -125,6 +126,7 @@ class UpdateRoute {
   TableId TableOf(const UpdateShare& share) const {
     return tables_[share.claim ? share.claim->table : share.items.front().table].id;
   }
+  TableId TableOf(const UpdateItem& item) const { return tables_[item.table].id; }
 
  private:
   struct Input {
@@ -171,7 +173,7 @@ class UpdateRoute {
                           std::vector<UpdateShare>& shares) const;
   // A contribution without rows still has to say its learning rate: in a part without ids.
   void KeepLearningRate(const StepUnits& units, UpdateShare& share) const;
-  void SplitRows(const UpdateItem& item, const RouteBlock& block, PlanVersion version,
+  void SplitRows(const UpdateItem& item, const RouteBlock& block, const Routes& routes,
                  std::vector<UpdateShare>& shares) const;
   void AssignRanges(const UpdateItem& item, const RouteBlock& block,
                     std::vector<UpdateItem>& items) const;

@@ -10,6 +10,11 @@
 #include "core/rows/row_block.h"
 
 namespace embla::client {
+namespace {
+
+constexpr std::int64_t kUnitRows = 10;
+
+}  // namespace
 
 class FakeCluster::Coordinator final : public CoordinatorChannel {
  public:
@@ -234,7 +239,13 @@ NodeReply FakeCluster::Answer(const std::string& address, NodeId node, const Nod
   record.answer = Scripted(address);
   if constexpr (std::is_same_v<NodeRequest, NodeLookup>) {
     record.lookup = true;
-    if (record.answer.ok()) record.answer = nodes_.Lookup(node, request);
+    if (record.answer.ok()) {
+      NodeReply refusal{.plan_version = nodes_.routes()->plan().version(),
+                        .refused = Moved(node, request.batch.parts)};
+      EMBLA_CHECK(refusal.refused.empty() || request.batch.takes_refused);
+      if (!refusal.refused.empty()) return refusal;
+      record.answer = nodes_.Lookup(node, request);
+    }
   } else {
     record.seq = request.batch.seq;
     record.first_incomplete = request.batch.first_incomplete;
@@ -245,14 +256,17 @@ NodeReply FakeCluster::Answer(const std::string& address, NodeId node, const Nod
       record.learning_rate = request.batch.parts.front().learning_rate;
     }
     record.routed_since = request.batch.routed_since;
-    NodeReply reply;
+    NodeReply reply{.plan_version = nodes_.routes()->plan().version()};
     if (record.answer.ok() && request.batch.claim.has_value()) {
       reply = AnswerContribution(node, request);
       requests_.back().answer = reply.status;
       return reply;
     }
-    if (record.answer.ok()) record.answer = nodes_.CheckUpdate(node, request);
-    if (record.answer.ok()) reply.refused = Refuse(request);
+    if (record.answer.ok()) reply.refused = Moved(node, request.batch.parts);
+    if (record.answer.ok() && reply.refused.empty()) {
+      record.answer = nodes_.CheckUpdate(node, request);
+      if (record.answer.ok()) reply.refused = Refuse(request);
+    }
     if (record.answer.ok()) record.answer = nodes_.Update(node, request, reply.refused);
     reply.status = record.answer;
     for (const RefusedUnit& unit : reply.refused) {
@@ -277,12 +291,10 @@ NodeReply FakeCluster::AnswerContribution(NodeId node, const NodeUpdate& request
   const UnitSet moved = claim.units.Minus(nodes_.UnitsOn(node, claim.table));
   const UnitSet here = claim.units.Minus(moved);
   reply.refused_claims = RefuseClaim(here);
-  for (const UnitSet::Run& run : moved.runs()) {
-    reply.refused_claims.push_back({.units = run,
-                                    .reason = RefusedClaim::Reason::kMoved,
-                                    .plan_version = nodes_.routes()->plan().version()});
-  }
-  if (!moved.empty() && reply.refused_claims.size() == moved.runs().size()) {
+  const std::vector<RefusedClaim> elsewhere = MovedClaims(claim.table, moved);
+  reply.plan_version = nodes_.routes()->plan().version();
+  reply.refused_claims.insert(reply.refused_claims.end(), elsewhere.begin(), elsewhere.end());
+  if (!moved.empty() && reply.refused_claims.size() == elsewhere.size()) {
     // A node takes all of a claim or nothing.
     for (const UnitSet::Run& run : here.runs()) {
       reply.refused_claims.push_back({.units = run, .reason = RefusedClaim::Reason::kAgain});
@@ -327,6 +339,84 @@ std::vector<RefusedClaim> FakeCluster::RefuseClaim(const UnitSet& here) {
   return refused;
 }
 
+std::vector<RefusedClaim> FakeCluster::MovedClaims(TableId table, const UnitSet& moved) {
+  std::vector<RefusedClaim> refused;
+  for (const NodeSpec& node : nodes_.routes()->plan().nodes()) {
+    for (const UnitSet::Run& run : moved.And(nodes_.UnitsOn(node.id, table)).runs()) {
+      RefusedClaim& claim = refused.emplace_back();
+      claim.units = run;
+      claim.reason = RefusedClaim::Reason::kMoved;
+      claim.plan_version = nodes_.routes()->plan().version();
+      if (!gives_hints_) continue;
+      claim.owner = node.id;
+      claim.epoch = ToInt(claim.plan_version);
+    }
+  }
+  return refused;
+}
+
+template <typename Part>
+std::vector<RefusedUnit> FakeCluster::Moved(NodeId node, const std::vector<Part>& parts) {
+  std::vector<RefusedUnit> moved;
+  const Routes& routes = *nodes_.routes();
+  for (std::uint32_t p = 0; p < parts.size(); ++p) {
+    const TableRoute* const table = routes.Find(parts[p].table);
+    if (table == nullptr) continue;
+    std::set<std::int64_t> units;
+    for (const RowId id : parts[p].ids) units.insert(ToInt(id) / kUnitRows);
+    for (const RouteBlock& block : table->primary()) {
+      if (block.column_end() <= parts[p].column_begin ||
+          parts[p].column_end <= block.column_begin()) {
+        continue;
+      }
+      for (const std::int64_t unit : units) {
+        const std::int64_t row = unit * kUnitRows;
+        RefusedUnit refused{.part = p,
+                            .row_begin = row,
+                            .row_end = row + kUnitRows,
+                            .reason = RefusedUnit::Reason::kMoved,
+                            .plan_version = PlanVersion{ToInt(routes.plan().version()) + 1},
+                            .column_begin = block.column_begin(),
+                            .column_end = block.column_end(),
+                            .owner = block.nodes()[block.OwnerOf(row)],
+                            .epoch = ToInt(routes.plan().version())};
+        const auto said = std::ranges::find_if(sayings_, [&](const Saying& saying) {
+          return saying.node == node && saying.row_begin <= row && row < saying.row_end;
+        });
+        if (said != sayings_.end()) {
+          refused.owner = said->owner;
+          refused.epoch = said->epoch;
+        } else if (!gives_hints_ || refused.owner == node) {
+          continue;
+        }
+        moved.push_back(refused);
+      }
+    }
+  }
+  if (!moved.empty()) {
+    std::erase_if(sayings_, [node](Saying& saying) {
+      return saying.node == node && saying.answers > 0 && --saying.answers == 0;
+    });
+  }
+  refusals_ += static_cast<int>(moved.size());
+  return moved;
+}
+
+void FakeCluster::GiveHints() {
+  MutexLock lock(mu_);
+  gives_hints_ = true;
+}
+
+void FakeCluster::Say(const Saying& saying) {
+  MutexLock lock(mu_);
+  sayings_.insert(sayings_.begin(), saying);
+}
+
+void FakeCluster::SayNothing() {
+  MutexLock lock(mu_);
+  sayings_.clear();
+}
+
 void FakeCluster::RefuseClaims(std::deque<std::vector<RefusedClaim>> refused) {
   MutexLock lock(mu_);
   refused_claims_ = std::move(refused);
@@ -348,7 +438,6 @@ std::vector<std::vector<TableId>> FakeCluster::step_wishes() const {
 }
 
 std::vector<RefusedUnit> FakeCluster::Refuse(const NodeUpdate& request) {
-  constexpr std::int64_t kUnitRows = 10;
   std::vector<RefusedUnit> refused;
   if (!refuses_) return refused;
   // A unit has one fate, in however many parts it is.
@@ -465,6 +554,13 @@ void FakeCluster::Release(const std::string& address) {
     held_.erase(address);
   }
   for (auto& [number, held] : released) held.answer();
+}
+
+int FakeCluster::held() const {
+  MutexLock lock(mu_);
+  int held = 0;
+  for (const auto& [address, requests] : held_) held += static_cast<int>(requests.size());
+  return held;
 }
 
 std::vector<FakeCluster::Request> FakeCluster::requests() const {

@@ -65,6 +65,7 @@ class FakeCluster {
   // deadlines.
   void Hold(const std::string& address);
   void Release(const std::string& address);
+  int held() const;  // Requests, of all addresses.
 
   // Nodes leave units of 10 rows out of updates at random: some are frozen for 5 ms, some have
   // moved to where the next of `plans` says, from then on the plan of nodes and coordinator.
@@ -72,6 +73,21 @@ class FakeCluster {
   // All rows are left out from now on.
   void RefuseAll(RefusedUnit::Reason reason);
   int refusals() const;
+
+  // From now on nodes that are asked for units of 10 rows that another node has by the nodes' plan
+  // name that node, in an epoch that is the plan's version.
+  void GiveHints();
+  // `node` has not the rows [row_begin, row_end) of any table, and says so, until SayNothing.
+  struct Saying {
+    NodeId node{};
+    std::int64_t row_begin = 0;
+    std::int64_t row_end = 0;
+    NodeId owner{};
+    std::uint64_t epoch = 0;
+    int answers = -1;  // Number of answers that say so; -1: all.
+  };
+  void Say(const Saying& saying);
+  void SayNothing();
 
   // Sets the units of the next contributions that do not step: one entry per request.
   void RefuseClaims(std::deque<std::vector<RefusedClaim>> refused);
@@ -109,6 +125,12 @@ class FakeCluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<RefusedClaim> RefuseClaim(const UnitSet& here) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FollowNextPlan() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the units of the parts that are not on `node`, by GiveHints and Say.
+  template <typename Part>
+  std::vector<RefusedUnit> Moved(NodeId node, const std::vector<Part>& parts)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<RefusedClaim> MovedClaims(TableId table, const UnitSet& moved)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the units of `request` that are left out.
   std::vector<RefusedUnit> Refuse(const NodeUpdate& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -124,6 +146,8 @@ class FakeCluster {
   std::vector<Request> requests_ ABSL_GUARDED_BY(mu_);
   bool refuses_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<RefusedUnit::Reason> refuses_all_ ABSL_GUARDED_BY(mu_);
+  bool gives_hints_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<Saying> sayings_ ABSL_GUARDED_BY(mu_);
   std::mt19937 random_ ABSL_GUARDED_BY(mu_);
   std::deque<PlanPtr> plans_ ABSL_GUARDED_BY(mu_);
   int refusals_ ABSL_GUARDED_BY(mu_) = 0;

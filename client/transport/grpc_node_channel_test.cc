@@ -187,6 +187,29 @@ TEST_P(NodeChannelTest, AContributionArrivesAndItsRefusedUnitsComeBack) {
   EXPECT_EQ(updates[0].claim().units(0).granule_end(), 9u);
 }
 
+TEST_P(NodeChannelTest, ALookupOfUnitsThatHaveMovedSaysWhereTheyAre) {
+  const PlainServer server(service_, "127.0.0.1:0");
+  const auto channel = Connect(server.address());
+  v1::RefusedUnit refused;
+  refused.set_row_end(10);
+  refused.set_reason(v1::RefusedUnit::REASON_MOVED);
+  refused.set_column_end(kColumns);
+  refused.set_owner(3);
+  refused.set_epoch(7);
+  service_.SetRefusedUnit(refused);
+  service_.SetFrameBytes(100 * kColumns * 4 / 2);
+  Pending pending = Start(*channel);
+  const NodeReply reply = pending.reply.get();
+  ASSERT_EQ(reply.status, absl::OkStatus());
+  EXPECT_EQ(reply.plan_version, PlanVersion{6});
+  ASSERT_EQ(reply.refused.size(), 1u);
+  EXPECT_EQ(reply.refused[0].reason, RefusedUnit::Reason::kMoved);
+  EXPECT_EQ(reply.refused[0].row_end, 10);
+  EXPECT_EQ(reply.refused[0].column_end, kColumns);
+  EXPECT_EQ(reply.refused[0].owner, NodeId{3});
+  EXPECT_EQ(reply.refused[0].epoch, 7u);
+}
+
 TEST_P(NodeChannelTest, ErrorsOfTheNodeKeepCodeAndWords) {
   const PlainServer server(service_, "127.0.0.1:0");
   const auto channel = Connect(server.address());

@@ -26,7 +26,9 @@ struct NodeReply {
   absl::Status status;
   std::size_t sent_bytes = 0;
   std::size_t received_bytes = 0;
-  // Rows of an update that the node left out. Everything else is applied.
+  PlanVersion plan_version{};  // The node's; 0 with an error.
+  // Rows of an update that the node left out: everything else is applied. Of a lookup, for which
+  // the node has moved units: nothing is answered.
   std::vector<RefusedUnit> refused = {};
   // Units of a contribution's claim that did not step. All others have.
   std::vector<RefusedClaim> refused_claims = {};

@@ -193,11 +193,14 @@ bool StreamConnection::Stream::Receive() {
     absl::Status status = reply->status;
     if (status.ok()) {
       const bool is_lookup = reply->kind == wire::StreamReply::Kind::kLookup;
-      status = is_lookup == pending.request.is_lookup()
-                   ? CheckRows(pending)
-                   : absl::InternalError("the reply is of another kind than the request");
+      if (is_lookup != pending.request.is_lookup()) {
+        status = absl::InternalError("the reply is of another kind than the request");
+      } else if (!is_lookup || reply->refused.empty()) {
+        status = CheckRows(pending);
+      }
     }
     finished = Finish(std::move(pending), std::move(status));
+    finished.reply.plan_version = reply->plan_version;
     finished.reply.refused = std::move(reply->refused);
     finished.reply.refused_claims = std::move(reply->refused_claims);
     pending_.erase(entry);

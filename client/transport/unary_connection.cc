@@ -23,16 +23,17 @@ absl::Status DecodeUpdate(grpc::ByteBuffer& message, NodeReply& reply) {
     return absl::InternalError(
         absl::StrCat("not a reply to an update: ", decoded.status().message()));
   }
+  reply.plan_version = decoded->plan_version;
   reply.refused = std::move(decoded->refused);
   reply.refused_claims = std::move(decoded->refused_claims);
   return absl::OkStatus();
 }
 
-absl::Status DecodeLookup(const DataRequest& request, grpc::ByteBuffer& reply) {
+absl::Status DecodeLookup(const DataRequest& request, grpc::ByteBuffer& message, NodeReply& reply) {
   const std::span<std::byte> rows = request.reply_rows();
   std::size_t received = 0;
-  const auto decoded =
-      wire::DecodeLookupReply(reply, [&](std::size_t size) -> absl::StatusOr<std::byte*> {
+  absl::StatusOr<wire::LookupReply> decoded =
+      wire::DecodeLookupReply(message, [&](std::size_t size) -> absl::StatusOr<std::byte*> {
         received = size;
         if (size == rows.size()) return rows.data();
         return absl::InternalError(
@@ -42,7 +43,9 @@ absl::Status DecodeLookup(const DataRequest& request, grpc::ByteBuffer& reply) {
     return absl::InternalError(
         absl::StrCat("not a reply to the lookup: ", decoded.status().message()));
   }
-  if (received != rows.size()) {
+  reply.plan_version = decoded->plan_version;
+  reply.refused = std::move(decoded->refused);
+  if (received != rows.size() && reply.refused.empty()) {
     return absl::InternalError(absl::StrCat("the reply has no rows, not ", rows.size(), " bytes"));
   }
   return absl::OkStatus();
@@ -125,7 +128,7 @@ void UnaryConnection::OnDone(Call* call, const grpc::Status& status) {
                   .sent_bytes = call->sent_bytes,
                   .received_bytes = call->reply.Length()};
   if (reply.status.ok()) {
-    reply.status = call->request.is_lookup() ? DecodeLookup(call->request, call->reply)
+    reply.status = call->request.is_lookup() ? DecodeLookup(call->request, call->reply, reply)
                                              : DecodeUpdate(call->reply, reply);
   }
   const bool is_ok = reply.status.ok();

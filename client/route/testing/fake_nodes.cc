@@ -136,8 +136,13 @@ absl::Status FakeNodes::AddPart(NodeId node, const NodeUpdate& request, std::uin
   std::size_t bag = 0, left = 0;
   for (std::size_t i = 0; i < part.ids.size(); ++i) {
     const std::int64_t id = ToInt(part.ids[i]);
-    EMBLA_RETURN_IF_ERROR(
-        CheckOwned(node, *route, id, part.column_begin, part.column_end, /*update=*/true));
+    const bool is_refused = std::any_of(refused.begin(), refused.end(), [&](const auto& unit) {
+      return unit.part == number && unit.row_begin <= id && id < unit.row_end;
+    });
+    if (!is_refused) {
+      EMBLA_RETURN_IF_ERROR(
+          CheckOwned(node, *route, id, part.column_begin, part.column_end, /*update=*/true));
+    }
     float factor = part.weights.empty() ? 1.0f : part.weights[i];
     std::size_t row = i;
     if (part.form == UpdatePart::Form::kBags) {
@@ -152,11 +157,7 @@ absl::Status FakeNodes::AddPart(NodeId node, const NodeUpdate& request, std::uin
       if (spec.bounds == BoundsMode::kIgnore) continue;
       return absl::OutOfRangeError(absl::StrCat("table ", spec.name, ": id ", id));
     }
-    if (std::any_of(refused.begin(), refused.end(), [&](const RefusedUnit& unit) {
-          return unit.part == number && unit.row_begin <= id && id < unit.row_end;
-        })) {
-      continue;
-    }
+    if (is_refused) continue;
     RowGradient& sums = rows[id];
     if (!part.row_sum_squares.empty()) sums.sum_squares = part.row_sum_squares[i];
     for (std::uint32_t c = 0; c < part.columns(); ++c) {

@@ -46,7 +46,7 @@ std::string PlainDataService::Rows(const v1::LookupRequest& request) const {
 grpc::Status PlainDataService::Lookup(grpc::ServerContext*, const v1::LookupRequest* request,
                                       v1::LookupReply* reply) {
   const grpc::Status status = Enter();
-  if (status.ok()) reply->set_rows(Rows(*request));
+  if (status.ok() && !Refuse(*reply)) reply->set_rows(Rows(*request));
   Leave();
   return status;
 }
@@ -68,6 +68,19 @@ void PlainDataService::Record(const v1::UpdateRequest& request, v1::UpdateReply&
 void PlainDataService::SetRefusedClaim(const v1::RefusedClaim& claim) {
   MutexLock lock(mu_);
   refused_claims_ = {claim};
+}
+
+void PlainDataService::SetRefusedUnit(const v1::RefusedUnit& unit) {
+  MutexLock lock(mu_);
+  refused_units_ = {unit};
+}
+
+bool PlainDataService::Refuse(v1::LookupReply& reply) {
+  MutexLock lock(mu_);
+  if (refused_units_.empty()) return false;
+  reply.set_plan_version(6);
+  for (const v1::RefusedUnit& unit : refused_units_) *reply.add_refused() = unit;
+  return true;
 }
 
 void PlainDataService::Write(grpc::ServerReaderWriter<v1::StreamReply, v1::StreamRequest>& stream,
@@ -93,7 +106,13 @@ void PlainDataService::Write(grpc::ServerReaderWriter<v1::StreamReply, v1::Strea
     do {
       reply.mutable_lookup()->set_rows(rows.substr(begin, frame));
       begin += frame;
-      reply.set_more(begin < rows.size());
+      v1::LookupReply refusal;
+      const bool refuses = Refuse(refusal);
+      reply.set_more(begin < rows.size() || refuses);
+      stream.Write(reply);
+      if (!refuses) continue;
+      *reply.mutable_lookup() = refusal;
+      reply.set_more(false);
       stream.Write(reply);
     } while (reply.more());
   }

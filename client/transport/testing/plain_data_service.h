@@ -45,6 +45,8 @@ class PlainDataService final : public v1::DataService::Service {
   void SetFrameBytes(std::size_t bytes);
   // Answers to updates say that these units did not step.
   void SetRefusedClaim(const v1::RefusedClaim& claim);
+  // Lookups are answered that this unit has moved; in a stream after their first frame.
+  void SetRefusedUnit(const v1::RefusedUnit& unit);
   // Streams end after this many requests, without an answer to the last.
   void SetRequestsPerStream(std::size_t count);
 
@@ -59,6 +61,8 @@ class PlainDataService final : public v1::DataService::Service {
   void Leave();
   std::string Rows(const v1::LookupRequest& request) const;
   void Record(const v1::UpdateRequest& request, v1::UpdateReply& reply);
+  // Whether lookups are refused; fills `reply` then.
+  bool Refuse(v1::LookupReply& reply);
   void Write(grpc::ServerReaderWriter<v1::StreamReply, v1::StreamRequest>& stream,
              const v1::StreamRequest& request);
 
@@ -76,6 +80,7 @@ class PlainDataService final : public v1::DataService::Service {
   int streams_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<v1::UpdateRequest> updates_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::RefusedClaim> refused_claims_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::RefusedUnit> refused_units_ ABSL_GUARDED_BY(mu_);
 };
 
 // A listener; address "127.0.0.1:0" takes a free port.
