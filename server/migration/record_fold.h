@@ -3,8 +3,9 @@
 // table on one node; pure.
 //
 // One record for two sets of rows is right if no update has rows in both that reach the node in two
-// requests. A sender makes two requests of them only where some plan that it routed the update by
-// had put them on different nodes, or where one request had some of its rows left out. So:
+// requests. A sender makes two requests of them only where some plan that it routed the update by,
+// or a hint of a node, had put them on different nodes, or where one request had some of its rows
+// left out. So:
 //
 //   Begin    under a plan that has the unit here; what the rest has applied is noted. The plan is
 //            newer than the unit's arrival: an older one may have had it here at an earlier time
@@ -42,7 +43,8 @@ struct FoldGuards {
   bool stale_takes_apart = true;  // After Join, units are taken apart before such an update.
 
   // Guards of the code that executes it.
-  bool since_is_first = true;      // Senders name the first plan of all attempts, not the last one.
+  bool since_is_first = true;      // Senders name the first plan of all attempts, not the last one,
+  bool hints_are_dated = true;     // or that of a node whose hints they go by, if it is older.
   bool plan_has_unit = true;       // A fold begins under a plan that has the unit here,
   bool plan_after_arrival = true;  // that came later than the news that the unit is here,
   bool plan_was_sent = true;       // and that this process was sent, not its log.
@@ -63,6 +65,7 @@ inline constexpr std::array kFoldGuardNames = {
     FoldGuardName{"stale_cancels", &FoldGuards::stale_cancels},
     FoldGuardName{"stale_takes_apart", &FoldGuards::stale_takes_apart},
     FoldGuardName{"since_is_first", &FoldGuards::since_is_first},
+    FoldGuardName{"hints_are_dated", &FoldGuards::hints_are_dated},
     FoldGuardName{"plan_has_unit", &FoldGuards::plan_has_unit},
     FoldGuardName{"plan_after_arrival", &FoldGuards::plan_after_arrival},
     FoldGuardName{"plan_was_sent", &FoldGuards::plan_was_sent},

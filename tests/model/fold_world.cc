@@ -39,7 +39,13 @@ FoldWorld FoldModel::Initial() const {
   world.freezes = config_.freezes;
   world.folds = config_.folds;
   world.crashes = config_.crashes;
+  world.hints = config_.hints;
   return world;
+}
+
+std::uint8_t FoldModel::RoutedSince(const World& world) const {
+  const bool is_older = config_.guards.hints_are_dated && world.hints_since != 0;
+  return is_older ? std::min(world.known_plan, world.hints_since) : world.known_plan;
 }
 
 std::uint64_t FoldModel::FirstIncomplete(const World& world) const {
@@ -70,9 +76,13 @@ std::vector<FoldStep> FoldModel::EnabledSteps(const World& world) const {
     if (config_.leaves_out) add(Kind::kDeliverPart, message);
   }
   if (world.known_plan < world.plan) add(Kind::kLearnPlan);
+  if (world.hints > 0 && !Has(RouteOf(world), world)) add(Kind::kAsk);
+  if (world.answer != 0) add(Kind::kTakeHint);
+  if (world.is_coming) add(Kind::kArrive);
   if (world.is_frozen) add(Kind::kThaw), add(Kind::kMove);
-  if (!world.is_frozen && world.freezes > 0) add(Kind::kFreeze);
-  if (world.heard < world.plan) add(Kind::kHearPlan);
+  if (!world.is_frozen && !world.is_coming && world.freezes > 0) add(Kind::kFreeze);
+  // Node 1 hears that a unit has come before it hears of the plan that says so.
+  if (world.heard + (world.is_coming ? 1 : 0) < world.plan) add(Kind::kHearPlan);
   if (world.installed < world.heard || (world.heard > 0 && !world.is_confirmed))
     add(Kind::kInstallPlan);
   const bool is_gated = IsAtRest(world) && !world.is_folded;
@@ -105,7 +115,14 @@ void FoldModel::Take(const Step& step, World& world) const {
       return Deliver(step.kind, Request::Unpack(step.arg), world);
     case FoldStepKind::kLearnPlan:
       ++world.known_plan;
+      world.hint = world.hints_since = world.answer = world.answer_plan = 0;
       return;
+    case FoldStepKind::kAsk:
+      return Ask(world);
+    case FoldStepKind::kTakeHint:
+      return TakeHint(world);
+    case FoldStepKind::kArrive:
+      return Arrive(world);
     case FoldStepKind::kFreeze:
       --world.freezes;
       if (world.is_folded) TakeApart(world);
@@ -145,22 +162,46 @@ void FoldModel::Take(const Step& step, World& world) const {
 
 void FoldModel::MoveUnit(World& world) const {
   const int to = 1 - OwnerOf(world);
-  if (to == 1) world.arrived = world.heard = std::max(world.heard, world.plan);
   ++world.plan;
   world.places |= static_cast<std::uint32_t>(to) << world.plan;
   world.is_frozen = false;
+  world.is_coming = to == 1;
+  if (to == 0) Unrest(world);
+  if (config_.hints == 0 && to == 1) Arrive(world);
+}
+
+void FoldModel::Arrive(World& world) const {
+  world.is_coming = false;
+  world.arrived = world.heard = std::max<std::uint8_t>(world.heard, world.plan - 1);
   world.was_here = true;
   Unrest(world);
 }
 
+// A node that does not have the unit names the other one, rightly or not.
+void FoldModel::Ask(World& world) const {
+  --world.hints;
+  const int node = RouteOf(world);
+  world.answer = static_cast<std::uint8_t>(1 + (1 - node));
+  world.answer_plan = node == 1 ? world.installed : world.plan;
+}
+
+void FoldModel::TakeHint(World& world) const {
+  world.hint = world.answer;
+  world.hints_since =
+      world.hints_since == 0 ? world.answer_plan : std::min(world.hints_since, world.answer_plan);
+  world.answer = world.answer_plan = 0;
+}
+
 void FoldModel::Send(int index, std::uint8_t rows, World& world) const {
   FoldUpdate& update = world.updates[index];
-  if (update.since == 0 || !config_.guards.since_is_first) update.since = world.known_plan;
-  if (rows == (kRest | kUnit) && PlaceOf(world, world.known_plan) == 0) update.is_split = true;
+  const std::uint8_t since = RoutedSince(world);
+  const bool is_first = update.since == 0 || !config_.guards.since_is_first;
+  update.since = is_first ? since : std::min(update.since, since);
+  if (rows == (kRest | kUnit) && RouteOf(world) == 0) update.is_split = true;
   const auto put = [&](std::uint8_t part) {
     const Request request{.update = index,
                           .rows = part,
-                          .node = part == kUnit ? PlaceOf(world, world.known_plan) : 1,
+                          .node = part == kUnit ? RouteOf(world) : 1,
                           .since = config_.names_plans ? update.since : std::uint8_t{0},
                           .first_incomplete = FirstIncomplete(world)};
     const std::uint32_t packed = request.Pack();
@@ -193,7 +234,7 @@ bool FoldModel::Apply(const Request& request, UnitWindows& record) const {
 
 // The unit's rows where it has a record of its own.
 std::uint8_t FoldModel::DecideUnit(const Request& request, bool leaves_out, World& world) const {
-  if (OwnerOf(world) != request.node) return 0;
+  if (!Has(request.node, world)) return 0;
   UnitWindows tried = world.unit_record;
   if (!Apply(request, tried)) return kUnit;
   if (world.is_frozen || leaves_out) return 0;
@@ -207,7 +248,7 @@ std::uint8_t FoldModel::DecideOnNodeOfRest(const Request& request, bool leaves_o
                                            World& world) const {
   world.first_incomplete = std::max(world.first_incomplete, request.first_incomplete);
   const bool has_unit = (request.rows & kUnit) != 0;
-  if (has_unit && OwnerOf(world) != 1 && !world.was_here) return 0;
+  if (has_unit && !Has(1, world) && !world.was_here) return 0;
   const bool is_applied = world.rest_record.Classify(kSession, SeqOf(request.update),
                                                      UpdateSeq{request.first_incomplete}) ==
                           UnitWindows::Verdict::kApplied;
@@ -297,6 +338,12 @@ std::string FoldModel::Describe(const Step& step) const {
       return absl::StrCat("arrives, and the unit's rows are left out: ", words);
     case FoldStepKind::kLearnPlan:
       return "the trainer learns the next plan";
+    case FoldStepKind::kAsk:
+      return "the trainer asks for the unit, and the node names the other one";
+    case FoldStepKind::kTakeHint:
+      return "the trainer gets that answer, and goes by it";
+    case FoldStepKind::kArrive:
+      return "node 1 hears that the unit is its own";
     case FoldStepKind::kFreeze:
       return "the unit freezes";
     case FoldStepKind::kThaw:
@@ -359,7 +406,12 @@ class FoldEncoder {
     Put(std::uint64_t{world.was_here}), Put(std::uint64_t{world.is_folded}), Put(world.fold);
     Put(world.first_incomplete), Put(std::uint64_t{world.unlogged.has_value()});
     if (world.unlogged.has_value()) Put(*world.unlogged);
-    for (const int left : {world.freezes, world.folds, world.crashes}) {
+    for (const std::uint8_t value :
+         {world.hint, world.hints_since, world.answer, world.answer_plan}) {
+      Put(value);
+    }
+    Put(std::uint64_t{world.is_coming});
+    for (const int left : {world.freezes, world.folds, world.crashes, world.hints}) {
       Put(static_cast<std::uint64_t>(left));
     }
   }

@@ -11,6 +11,10 @@
 // arrive at once or never. The trainer routes each request by the plan it has then, sends what is
 // not acknowledged again whenever it likes, and keeps rows together that were in one request for as
 // long as its plan has them on one node: no more than docs/protocol.md asks.
+//
+// With hints, the trainer may ask the node that it would send the unit's rows to where the unit is,
+// and go by the answer until it learns the next plan. The answer may be late; and so may the news
+// that a unit has come to node 1, which the trainer's plan says by then.
 #pragma once
 
 #include <array>
@@ -34,6 +38,7 @@ struct FoldConfig {
   int folds = 1;    // Begun.
   int crashes = 0;  // Crashes of node 1. Its log has everything: a lost tail is an earlier world.
   bool names_plans = true;  // Else the trainer's requests do not say since when they are routed.
+  int hints = 0;            // Questions of the trainer where the unit is.
   bool leaves_out = false;  // The unit may leave its rows out at rest, too: too many in flight.
   FoldGuards guards = {};
 };
@@ -48,11 +53,17 @@ struct FoldWorld {
   // The trainer.
   std::array<FoldUpdate, kFoldUpdatesMax> updates;
   std::uint8_t known_plan = 1;
+  // 1 + the node that has the unit, by a hint that the trainer goes by; 0: none.
+  std::uint8_t hint = 0;
+  std::uint8_t hints_since = 0;  // The oldest plan of a node that gave a hint; 0: none did.
+  std::uint8_t answer = 0;       // Likewise 1 + the node, of an answer that has not come yet,
+  std::uint8_t answer_plan = 0;  // and the plan of the node that gives it.
 
   // The unit. Plan p has it on node (places >> p & 1).
   std::uint8_t plan = 1;
   std::uint32_t places = 0;
   bool is_frozen = false;
+  bool is_coming = false;  // To node 1, which has not heard of it.
   UnitWindows unit_record;
   std::array<std::uint8_t, kFoldUpdatesMax> in_unit = {};  // How often each update was applied.
 
@@ -73,6 +84,7 @@ struct FoldWorld {
   int freezes = 0;
   int folds = 0;
   int crashes = 0;
+  int hints = 0;
   std::vector<std::uint32_t> messages;  // Ascending.
 };
 
@@ -82,6 +94,9 @@ enum class FoldStepKind : std::uint8_t {
   kDeliverLost,  // Delivers the request; the answer is lost.
   kDeliverPart,  // The unit's rows are left out.
   kLearnPlan,
+  kAsk,
+  kTakeHint,
+  kArrive,
   kFreeze,
   kThaw,
   kMove,
@@ -133,10 +148,22 @@ class FoldModel {
   static int PlaceOf(const World& world, std::uint8_t plan) { return world.places >> plan & 1; }
   bool MayBegin(const World& world) const;
   static int OwnerOf(const World& world) { return PlaceOf(world, world.plan); }
-  bool IsAtRest(const World& world) const { return OwnerOf(world) == 1 && !world.is_frozen; }
+  // Whether `node` has the unit, as far as it knows.
+  static bool Has(int node, const World& world) {
+    return OwnerOf(world) == node && !world.is_coming;
+  }
+  // The node that the trainer sends the unit's rows to, and the plan that it says it goes by.
+  static int RouteOf(const World& world) {
+    return world.hint != 0 ? world.hint - 1 : PlaceOf(world, world.known_plan);
+  }
+  std::uint8_t RoutedSince(const World& world) const;
+  bool IsAtRest(const World& world) const { return Has(1, world) && !world.is_frozen; }
   std::uint64_t FirstIncomplete(const World& world) const;
 
   void Send(int update, std::uint8_t rows, World& world) const;
+  void Ask(World& world) const;
+  void TakeHint(World& world) const;
+  void Arrive(World& world) const;
   // The rows that the answer acknowledges.
   std::uint8_t DecideUnit(const Request& request, bool leaves_out, World& world) const;
   std::uint8_t DecideOnNodeOfRest(const Request& request, bool leaves_out, World& world) const;
