@@ -18,7 +18,7 @@ export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build="${EMBLA_BUILD:-build/release}"
 page=docs/correctness.md
-protocol=3
+protocol=4
 faults_wanted=3600
 faults_piece=300
 restores_wanted=40

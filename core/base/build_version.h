@@ -11,6 +11,6 @@ std::string_view BuildVersion();
 
 // Raised by a change after which shard servers and coordinators of two builds do not work together:
 // the coordinator refuses nodes that have another one. docs/runbook.md, Upgrades.
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 
 }  // namespace embla

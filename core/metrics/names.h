@@ -214,7 +214,8 @@ inline constexpr MetricInfo kMetrics[] = {
     {"embla_move_yields_total", kCounter,
      "How often moves were slowed down because requests waited longer for a device."},
     {"embla_unit_frozen_seconds", kHistogram,
-     "How long a unit's updates were refused while it was handed over."},
+     "How long a source refused a unit's updates: until it was handed over, or the freeze ended "
+     "without."},
     {"embla_units_folded_total", kCounter,
      "How often the record of updates of a unit at rest joined that of its table."},
     {"embla_unit_gates", kGauge,

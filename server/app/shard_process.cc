@@ -183,7 +183,7 @@ void ShardProcess::AnswerAboutCopies(std::span<const UnitOrder> orders) {
     if (!IsCopy(order.unit)) continue;
     const ShardNode::CopyView copy = node_->ViewCopy(order.unit.table);
     if (copy.plan_version < PlanOf(order)) continue;  // The coordinator repeats the question.
-    if (order.freeze && copy.is_here) node_->LeadAsItIs(order.unit.table);
+    if (order.source_is_lost && copy.is_here) node_->LeadAsItIs(order.unit.table);
     UnitReport::Kind kind = copy.has_all ? kCopyMayLead : kCopyOnItsWay;
     if (copy.serves) kind = kCopyServes;
     if (copy.leads) kind = kCopyLeads;
@@ -250,7 +250,9 @@ absl::Status ShardProcess::Join() {
   };
   link.on_installed = [this](const Plan& plan) {
     SetReady(absl::OkStatus());
-    mover_->mover().OnPlan(plan.version());
+    std::map<NodeId, std::string> addresses;
+    for (const NodeSpec& node : plan.nodes()) addresses[node.id] = node.address;
+    mover_->mover().OnPlan(plan.version(), std::move(addresses));
     return NotePlan(plan);
   };
   if (directory_ != nullptr) {

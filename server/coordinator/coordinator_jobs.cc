@@ -146,7 +146,10 @@ bool Coordinator::wants_tick() const { return jobs_->wants_tick() || sessions_.h
 
 void Coordinator::OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now) {
   if (IsForgotten(node)) return;
-  for (const UnitReport& report : reports) settler_.OnReport(node, report);
+  for (const UnitReport& report : reports) {
+    const absl::Status taken = settler_.OnReport(node, report, now);
+    if (!taken.ok()) LogWarning("coordinator", "cannot record a move: ", Message(taken));
+  }
   if (has_skipped_ || HasHeardAll()) jobs_->OnReports(node, reports, now);
 }
 

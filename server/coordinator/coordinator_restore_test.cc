@@ -387,36 +387,84 @@ TEST_F(CoordinatorUnits, ANodeIsToldToGiveUpWhatItKeepsAside) {
   EXPECT_THAT(c_->DropLeftovers("old", "c"), StatusIs(Code::kNotFound));
 }
 
-TEST_F(CoordinatorUnits, AForgottenMoveThatWasFrozenIsAborted) {
+// Its source alone can say that it will not take place.
+TEST_F(CoordinatorUnits, AForgottenMoveIsOpenUntilItsSourceHasEndedIt) {
   const TableId id = c_->GetPlan()->FindTable("old")->spec.id;
   c_.Restart();
   seen_ = c_->GetPlan();
   ASSERT_THAT(Back("a", {Owned(id, 0, 10), Owned(id, 10, 11, 1, 4)}), IsOk());
   EXPECT_EQ(RecordOf("old", 10).move, MoveId{0}) << "node b may have it";
   ASSERT_THAT(Back("b", {Owned(id, 500, 1000)}), IsOk());
+  EXPECT_EQ(RecordOf("old", 10).move, MoveId{4});
+  EXPECT_EQ(RecordOf("old", 10).phase, MovePhase::kOpen);
+  c_->Tick(c_.now());
+  const std::vector<UnitOrder> orders = OrdersTo(a_);
+  ASSERT_FALSE(orders.empty());
+  EXPECT_TRUE(orders.back().cancels);
+  const UnitId unit{id, 10, 0};
+  const UnitReport aborted[] = {
+      {.unit = unit, .kind = UnitReport::Kind::kAborted, .move = MoveId{4}}};
+  c_->OnMoveReports(b_, aborted, c_.now());
+  EXPECT_EQ(RecordOf("old", 10).phase, MovePhase::kOpen) << "that was not its source";
+  c_->OnMoveReports(a_, aborted, c_.now());
   const UnitRecord record = RecordOf("old", 10);
   EXPECT_EQ(record.owner, a_);
   EXPECT_EQ(record.epoch, UnitEpoch{1});
-  EXPECT_EQ(record.move, MoveId{4});
   EXPECT_EQ(record.phase, MovePhase::kAborted);
 }
 
-TEST_F(CoordinatorUnits, AForgottenMoveWhoseSourceHasLetGoIsCommitted) {
+// Its node has brought it to another device.
+TEST_F(CoordinatorUnits, AForgottenMoveWithinANodeIsWrittenDown) {
+  const TableId id = c_->GetPlan()->FindTable("old")->spec.id;
+  c_.Restart();
+  seen_ = c_->GetPlan();
+  UnitStandings there = Owned(id, 10, 11, 1, 4);
+  there.device = 1;
+  ASSERT_THAT(Back("a", {Owned(id, 0, 10), there}), IsOk());
+  ASSERT_THAT(Back("b", {Owned(id, 500, 1000)}), IsOk());
+  const UnitReport moved[] = {
+      {.unit = {id, 10, 0}, .kind = UnitReport::Kind::kHandedOver, .move = MoveId{4}}};
+  c_->OnMoveReports(a_, moved, c_.now());
+  EXPECT_EQ(RecordOf("old", 10).owner, a_);
+  EXPECT_EQ(RecordOf("old", 10).epoch, UnitEpoch{1});
+  EXPECT_EQ(RecordOf("old", 10).phase, MovePhase::kNone);
+  EXPECT_EQ(OwnerInPlan(*c_->GetPlan(), {id, 10, 0})->index, 1u);
+}
+
+TEST_F(CoordinatorUnits, AForgottenMoveMayEndAsAHandOver) {
+  const TableId id = c_->GetPlan()->FindTable("old")->spec.id;
+  c_.Restart();
+  seen_ = c_->GetPlan();
+  UnitStandings to = Owned(id, 10, 11);
+  to.standing = {
+      .state = State::kComing, .epoch = UnitEpoch{1}, .last_move = MoveId{4}, .other = a_};
+  ASSERT_THAT(Back("a", {Owned(id, 10, 11, 1, 3)}), IsOk());
+  ASSERT_THAT(Back("b", {to}), IsOk());
+  const UnitReport moved[] = {
+      {.unit = {id, 10, 0}, .kind = UnitReport::Kind::kHandedOver, .move = MoveId{4}}};
+  c_->OnMoveReports(b_, moved, c_.now());
+  EXPECT_EQ(RecordOf("old", 10).owner, b_);
+  EXPECT_EQ(RecordOf("old", 10).epoch, UnitEpoch{2});
+  EXPECT_EQ(InPlan("old", 10), b_);
+}
+
+TEST_F(CoordinatorUnits, AForgottenMoveWhoseSourceHasLetGoHasTakenPlace) {
   const TableId id = c_->GetPlan()->FindTable("old")->spec.id;
   c_.Restart();
   seen_ = c_->GetPlan();
   UnitStandings from = Owned(id, 10, 11);
-  from.standing = {.state = State::kHandedOver, .last_move = MoveId{4}};
+  from.standing = {
+      .state = State::kHandedOver, .epoch = UnitEpoch{2}, .last_move = MoveId{4}, .other = b_};
   UnitStandings to = Owned(id, 10, 11);
   to.standing = {
-      .state = State::kSealed, .epoch = UnitEpoch{1}, .last_move = MoveId{4}, .source = a_};
+      .state = State::kComing, .epoch = UnitEpoch{1}, .last_move = MoveId{4}, .other = a_};
   ASSERT_THAT(Back("a", {from}), IsOk());
   ASSERT_THAT(Back("b", {to}), IsOk());
   const UnitRecord record = RecordOf("old", 10);
   EXPECT_EQ(record.owner, b_);
   EXPECT_EQ(record.epoch, UnitEpoch{2});
   EXPECT_EQ(record.committed, MoveId{4});
-  EXPECT_EQ(record.phase, MovePhase::kCommitted);
+  EXPECT_EQ(record.phase, MovePhase::kNone);
   EXPECT_EQ(InPlan("old", 10), b_);
 }
 

@@ -161,7 +161,7 @@ void CopyDriver::TickInherit(const std::string& cause, absl::Time now) {
   for (const DeviceId copy : CopiesOf(table)) {
     if (copy.node == change.device.node) continue;
     UnitOrder question = AskAboutCopy(change.table, copy.node, plan_);
-    question.freeze = is_forced_ && is_committed_ && copy.node == Asked();
+    question.source_is_lost = is_forced_ && is_committed_ && copy.node == Asked();
     orders_[copy.node].push_back(std::move(question));
   }
 }

@@ -214,7 +214,7 @@ class ForgetCopiesTest : public ::testing::Test {
     UnitReport::Kind kind = kCopyServes;
     if (Copies().front() == node) kind = kCopyLeads;
     if (says_.contains(node)) kind = says_[node];
-    if (order.freeze && Copies().front() == node) {
+    if (order.source_is_lost && Copies().front() == node) {
       forced_ = node;
       kind = kCopyLeads;
     }

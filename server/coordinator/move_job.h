@@ -103,7 +103,8 @@ struct JobView {
   JobWait wait = {};
   std::uint64_t units_total = 0;
   std::uint64_t units_open = 0;
-  std::uint64_t units_frozen = 0;
+  // Open units that nodes have handed over, and that are in no plan yet.
+  std::uint64_t units_handed_over = 0;
   std::int64_t bytes_total = 0;
   double seconds_left = -1;       // Estimated; negative: unknown.
   std::vector<DeviceRoom> rooms;  // In a dry run.

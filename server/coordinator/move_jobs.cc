@@ -101,14 +101,12 @@ absl::Status MoveJobs::Begin(const MoveJob& job, absl::Time now) {
       const WaitingUnit waiting{.unit = {run.table, granule, run.column_granule}, .run = r};
       EMBLA_ASSIGN_OR_RETURN(const StoredUnit stored,
                              ReadUnit(store_, *cluster_.plan(), waiting.unit));
-      const MovePhase phase = stored.record.phase;
-      if (phase == MovePhase::kOpen || phase == MovePhase::kCommitted) {
+      if (stored.record.phase == MovePhase::kOpen) {
         running_->open.emplace(waiting.unit, waiting);
         EMBLA_RETURN_IF_ERROR(
             driver_.Open(waiting.unit, WayOf(job, r, running_->final_rows[r]), now));
-      } else if (IsOn(*cluster_.plan(), waiting.unit, run.to)) {
-        ++running_->moved;
-        running_->bytes_left[r] -= run.bytes / run.units();
+      } else if (IsWhereItGoes(job, run, waiting.unit, stored.record)) {
+        CountMoved(r);
       } else {
         running_->waiting.push_back(waiting);
       }
@@ -116,6 +114,13 @@ absl::Status MoveJobs::Begin(const MoveJob& job, absl::Time now) {
   }
   running_->moved_before = running_->moved;
   return absl::OkStatus();
+}
+
+// A forgotten node's unit that has another owner is not begun anew.
+bool MoveJobs::IsWhereItGoes(const MoveJob& job, const MoveRun& run, const UnitId& unit,
+                             const UnitRecord& record) const {
+  if (IsOn(*cluster_.plan(), unit, run.to)) return true;
+  return ForgetOf(job) != nullptr && !cluster_.IsForgotten(record.owner);
 }
 
 const MoveJob* MoveJobs::running() const { return running_ ? &jobs_.at(running_->id) : nullptr; }
@@ -303,12 +308,12 @@ JobCounts MoveJobs::Counts(absl::Time now) const {
   for (const auto& [id, job] : jobs_) ++counts.jobs[job.state];
   if (!running_) return counts;
   counts.units_left = running_->waiting.size() + running_->open.size();
-  counts.awaited_node = WaitsFor(now).node;
+  counts.awaited_node = WaitsFor().node;
   return counts;
 }
 
-JobWait MoveJobs::WaitsFor(absl::Time now) const {
-  return copies_.is_over() ? driver_.WaitsFor(now) : copies_.WaitsFor();
+JobWait MoveJobs::WaitsFor() const {
+  return copies_.is_over() ? driver_.WaitsFor() : copies_.WaitsFor();
 }
 
 std::vector<JobView> MoveJobs::List(absl::Time now) const {
@@ -337,8 +342,8 @@ JobView MoveJobs::ViewOf(const MoveJob& job, absl::Time now) const {
   view.job.bytes_moved = running_->bytes_sent;
   view.job.pauses = PausesOf(running_->pauses);
   view.units_open = driver_.open_count();
-  view.units_frozen = driver_.frozen_count();
-  view.wait = WaitsFor(now);
+  view.units_handed_over = driver_.handed_over_count();
+  view.wait = WaitsFor();
   const auto moved = static_cast<double>(running_->moved - running_->moved_before);
   const auto left = static_cast<double>(view.units_total - view.job.units_moved);
   if (moved > 0) view.seconds_left = absl::ToDoubleSeconds(now - running_->since) / moved * left;
@@ -387,16 +392,21 @@ void MoveJobs::Tick(absl::Time now) {
 
 void MoveJobs::Advance(absl::Time now) {
   if (!running_) return;
-  driver_.Flush(NameOf(*running()), now);
+  Flush(now);
   TakeEnded(now);
   copies_.Tick(running()->state == JobState::kRunning, NameOf(*running()), now);
   if (!copies_.error().empty() && running()->state != JobState::kCancelling) {
     GiveUp(copies_.error());
   }
   OpenMore(now);
-  driver_.FreezeBatch(now);
-  driver_.Flush(NameOf(*running()), now);
+  Flush(now);
   FinishIfOver(now);
+}
+
+void MoveJobs::Flush(absl::Time now) {
+  const MoveJob& job = *running();
+  const bool more_come = job.state == JobState::kRunning && !running_->waiting.empty();
+  driver_.Flush(NameOf(job), job.started, more_come, now);
 }
 
 void MoveJobs::TakeEnded(absl::Time now) {
@@ -407,9 +417,7 @@ void MoveJobs::TakeEnded(absl::Time now) {
     WaitingUnit waiting = entry->second;
     running_->open.erase(entry);
     if (ended.moved) {
-      ++running_->moved;
-      running_->bytes_left[waiting.run] -=
-          job.runs[waiting.run].bytes / job.runs[waiting.run].units();
+      CountMoved(waiting.run);
       continue;
     }
     waiting.not_before = now + kRetryAfter;
@@ -422,6 +430,12 @@ void MoveJobs::TakeEnded(absl::Time now) {
     }
     running_->waiting.push_back(waiting);
   }
+}
+
+void MoveJobs::CountMoved(std::size_t r) {
+  const MoveRun& run = running()->runs[r];
+  ++running_->moved;
+  running_->bytes_left[r] -= run.bytes / run.units();
 }
 
 void MoveJobs::GiveUp(const std::string& reason) {
@@ -437,16 +451,19 @@ void MoveJobs::OpenMore(absl::Time now) {
   if (!copies_.is_over()) return;
   const MoveJob& job = *running();
   std::deque<WaitingUnit> later;
-  // Units that wait for their batch, their commit or their end take no bandwidth: others are copied
-  // meanwhile.
+  // Units that wait for their plan take no bandwidth: others are copied meanwhile.
   std::size_t copying = driver_.copying_count();
-  const std::size_t open_max = std::size_t{kOpenPerCopyingMax} * job.units_in_flight;
   while (job.state == JobState::kRunning && !running_->waiting.empty() &&
-         copying < job.units_in_flight && driver_.open_count() < open_max) {
+         copying < job.units_in_flight) {
     const WaitingUnit next = running_->waiting.front();
     running_->waiting.pop_front();
     if (next.not_before > now) {
       later.push_back(next);
+      continue;
+    }
+    const absl::StatusOr<StoredUnit> stored = ReadUnit(store_, *cluster_.plan(), next.unit);
+    if (stored.ok() && IsWhereItGoes(job, job.runs[next.run], next.unit, stored->record)) {
+      CountMoved(next.run);
       continue;
     }
     running_->open.emplace(next.unit, next);

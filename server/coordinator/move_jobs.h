@@ -30,9 +30,6 @@ namespace embla {
 inline constexpr int kAttemptsMax = 3;
 inline constexpr std::uint32_t kUnitsInFlightDefault = 16;
 inline constexpr std::uint32_t kUnitsInFlightMax = 1024;
-// Upper bound on open units, as a multiple of units_in_flight: more would only queue for the same
-// bandwidth.
-inline constexpr std::uint32_t kOpenPerCopyingMax = 6;
 
 class MoveJobs {
  public:
@@ -76,7 +73,7 @@ class MoveJobs {
   bool is_idle() const { return running() == nullptr && queued_count() == 0; }
   // Bytes that the running job still brings to each device.
   std::map<DeviceId, std::int64_t> Incoming() const;
-  // True while sealed units wait for their commit, or a copy's node has not answered: call Tick
+  // True while units wait for their plan, or a copy's node has not answered: call Tick
   // again within about 10 ms.
   bool wants_tick() const { return driver_.wants_flush() || !copies_.is_over(); }
 
@@ -113,7 +110,11 @@ class MoveJobs {
   absl::StatusOr<JobView> ControlQueued(MoveJob job, JobControl control, absl::Time now);
   void OpenMore(absl::Time now);
   void Advance(absl::Time now);
+  void Flush(absl::Time now);
   void TakeEnded(absl::Time now);
+  bool IsWhereItGoes(const MoveJob& job, const MoveRun& run, const UnitId& unit,
+                     const UnitRecord& record) const;
+  void CountMoved(std::size_t run);
   void GiveUp(const std::string& reason);
   void FinishIfOver(absl::Time now);
   void Count(const UnitReport& report);
@@ -122,7 +123,7 @@ class MoveJobs {
   absl::Status PutEnd(const MoveJob& job);
   void PutOrWarn(const MoveJob& job);
   JobView ViewOf(const MoveJob& job, absl::Time now) const;
-  JobWait WaitsFor(absl::Time now) const;  // The running job.
+  JobWait WaitsFor() const;  // The running job.
 
   StateStore& store_;     // Not owned; outlives this object.
   MoveCluster& cluster_;  // Not owned; outlives this object.

@@ -135,7 +135,7 @@ TEST(MoveJobsQueue, AQueuedJobCanBeCancelledAndOneThatCannotBePlannedFails) {
   ASSERT_THAT(coordinator.ControlJob(1, JobControl::kCancel, three.world.harness().now()), IsOk());
   EXPECT_FALSE(IsOver(three.Get(3).job.state));
   three.world.Revive(*three.world.FindNode("c"));
-  ASSERT_TRUE(three.world.RunToEnd(3, 200000));
+  ASSERT_TRUE(three.world.RunToEnd(3, 1000000));
   EXPECT_TRUE(IsOver(three.Get(1).job.state));
 }
 
@@ -232,12 +232,14 @@ TEST(MoveJobsControl, CancelAbortsWhatIsOpen) {
   const std::uint64_t id = three.Start(Reshard(6))->job.id;
   Coordinator& c = three.world.coordinator();
   ASSERT_THAT(c.ControlJob(id, JobControl::kCancel, three.world.harness().now()), IsOk());
+  EXPECT_EQ(three.Get(id).job.state, JobState::kCancelling) << "the sources are asked";
+  three.world.TakeEffects();
+  ASSERT_TRUE(three.world.RunToEnd(id, 100000));
   EXPECT_EQ(three.Get(id).job.state, JobState::kCancelled);
   EXPECT_EQ(c.ControlJob(id, JobControl::kResume, three.world.harness().now()).status().code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(c.ControlJob(99, JobControl::kPause, three.world.harness().now()).status().code(),
             absl::StatusCode::kNotFound);
-  three.world.TakeEffects();
   three.world.Settle();
   three.world.Check();
   three.world.CheckAtRest();

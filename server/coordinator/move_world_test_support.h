@@ -63,8 +63,6 @@ class MoveWorld {
         return NodeTick();
       case 2:
         return Update();
-      case 3:
-        return Cover();
       case 4:
         if (has_faults_ && random_() % 8 == 0) RestartCoordinator();
         return;
@@ -125,7 +123,7 @@ class MoveWorld {
   void RefuseAll(bool refuse) { refuses_ = refuse; }
 
   // Checks the invariants: the plan is valid and agrees with the records, at most one node takes
-  // updates of a unit, and it is the owner by the record.
+  // updates of a unit, and it is the owner by the record, or by a later epoch.
   void Check() {
     const Plan& plan = *c_->GetPlan();
     ASSERT_THAT(plan.Validate(), testing::IsOk());
@@ -134,13 +132,18 @@ class MoveWorld {
       const auto stored = ReadUnit(c_.store(), plan, unit);
       ASSERT_THAT(stored, testing::IsOk());
       ASSERT_EQ(stored->record.owner, owner) << KeyOf(unit) << ToString(stored->record);
+      int writers = 0;
       for (const auto& [id, name] : names_) {
         const UnitUpdate update{.session = SessionId{1}, .seq = UpdateSeq{++seq_}, .chunks = {0}};
         const auto at = units_.find({id, unit});
         if (at == units_.end()) continue;
         const bool takes = CheckUpdate(at->second, update).status == PartStatus::kApplied;
-        ASSERT_TRUE(!takes || id == owner) << name << " takes updates of " << KeyOf(unit);
+        const bool is_newer = at->second.durable.epoch > stored->record.epoch;
+        ASSERT_TRUE(!takes || id == owner || is_newer)
+            << name << " takes updates of " << KeyOf(unit);
+        writers += takes ? 1 : 0;
       }
+      ASSERT_LE(writers, 1) << KeyOf(unit);
     });
   }
   // At rest: the owners have their units on the devices of the plan, and nobody else has anything.
@@ -186,7 +189,7 @@ class MoveWorld {
   }
 
  private:
-  using Body = std::variant<UnitOrder, UnitReport, Pull, Chunk, FinalCut>;
+  using Body = std::variant<UnitOrder, UnitReport, Pull, Chunk, FinalCut, Holds, Release, Covered>;
   struct Message {
     NodeId from{};  // 0: the coordinator.
     NodeId to{};
@@ -224,18 +227,23 @@ class MoveWorld {
     std::visit([&](const auto& body) { Receive(message, body); }, message.body);
   }
   void Receive(const Message& m, const UnitOrder& order) {
-    const MovePhase phase = order.record.phase;
-    const bool is_begun = phase == MovePhase::kOpen || phase == MovePhase::kCommitted;
-    if (is_begun && order.record.target == m.to) targets_[{m.to, m.unit}] = order.target_device;
-    if (order.freeze) {
-      On(m.to, m.unit, FreezeEvent{order.record});
-    } else {
-      On(m.to, m.unit, RecordEvent{order.record});
-    }
+    const bool is_open = order.record.phase == MovePhase::kOpen;
+    if (is_open && order.record.target == m.to) targets_[{m.to, m.unit}] = order.target_device;
+    On(m.to, m.unit, RecordEvent{order.record});
+    if (order.cancels) On(m.to, m.unit, CancelEvent{order.record, order.source_is_lost});
   }
   void Receive(const Message& m, const Pull& pull) { On(m.to, m.unit, PullEvent{m.from, pull}); }
   void Receive(const Message& m, const Chunk& chunk) { On(m.to, m.unit, ChunkEvent{chunk}); }
   void Receive(const Message& m, const FinalCut& cut) { On(m.to, m.unit, FinalEvent{cut}); }
+  void Receive(const Message& m, const Holds& holds) {
+    On(m.to, m.unit, HoldsEvent{m.from, holds});
+  }
+  void Receive(const Message& m, const Release& release) {
+    On(m.to, m.unit, ReleaseEvent{m.from, release});
+  }
+  void Receive(const Message& m, const Covered& covered) {
+    On(m.to, m.unit, CoveredEvent{covered});
+  }
   void Receive(const Message&, const UnitReport&) {}
 
   void On(NodeId node, const UnitId& unit, const NodeEvent& event) {
@@ -252,15 +260,20 @@ class MoveWorld {
   void Do(NodeId n, const UnitId& unit, const SendChunk& a) { Send(n, a.to, unit, a.chunk); }
   void Do(NodeId n, const UnitId& unit, const SendFinal& a) { Send(n, a.to, unit, a.cut); }
   void Do(NodeId n, const UnitId& unit, const SendReport& a) {
-    constexpr UnitReport::Kind kKinds[] = {UnitReport::Kind::kCaughtUp, UnitReport::Kind::kSealed,
-                                           UnitReport::Kind::kRefused, UnitReport::Kind::kCovered};
+    constexpr UnitReport::Kind kKinds[] = {UnitReport::Kind::kHandedOver, UnitReport::Kind::kReady,
+                                           UnitReport::Kind::kRefused, UnitReport::Kind::kAborted};
     Report(n, unit, kKinds[static_cast<int>(a.report.kind)], a.report.move);
   }
-  void Do(NodeId n, const UnitId& unit, const PutRecord& a) {
-    Report(n, unit, UnitReport::Kind::kAbort, a.desired.move);
-  }
-  void Do(NodeId n, const UnitId& unit, const ReadRecord&) {
-    Report(n, unit, UnitReport::Kind::kReadRecord, {});
+  void Do(NodeId n, const UnitId& unit, const SendHolds& a) { Send(n, a.to, unit, a.holds); }
+  void Do(NodeId n, const UnitId& unit, const SendRelease& a) { Send(n, a.to, unit, a.release); }
+  void Do(NodeId n, const UnitId& unit, const SendCovered& a) { Send(n, a.to, unit, a.covered); }
+  // Records are on disk at once.
+  void Do(NodeId n, const UnitId& unit, const LogAction& a) {
+    if (const auto* const release = std::get_if<ReleaseRecord>(&a.record)) {
+      On(n, unit, ReleaseSynced{release->released.move});
+    } else if (std::holds_alternative<OwnRecord>(a.record)) {
+      On(n, unit, OwnSynced{});
+    }
   }
   void Do(NodeId n, const UnitId& unit, const ReserveImport& a) {
     On(n, unit, ReservedEvent{a.move, !refuses_});
@@ -287,7 +300,8 @@ class MoveWorld {
     const auto [node, unit] = Anywhere();
     if (dead_.contains(node)) return;
     On(node, unit, embla::NodeTick{});
-    if (StateOf(node, unit).durable.retained != MoveId{0}) {
+    const UnitDurable& durable = StateOf(node, unit).durable;
+    if (durable.import.has_value() || durable.released.has_value()) {
       Report(node, unit, UnitReport::Kind::kReadRecord, {});
     }
     if (is_settling_ || (has_faults_ && random_() % 8 == 0)) On(node, unit, FreezeDeadline{});
@@ -302,14 +316,12 @@ class MoveWorld {
                   .epoch = {},
                   .chunks = {static_cast<std::uint32_t>(random_() % kChunks)}});
   }
-  void Cover() {
-    const auto [node, unit] = Anywhere();
-    if (!dead_.contains(node)) On(node, unit, CoveredEvent{});
-  }
   void RestartNode() {
     const auto [node, unit] = Anywhere();
     for (auto& [at, state] : units_) {
-      if (at.first == node) state = Recovered(state.durable, {}, kChunks);
+      if (at.first != node) continue;
+      state = Recovered(state.durable, {}, kChunks);
+      state.is_covered = Owns(state);
     }
   }
 

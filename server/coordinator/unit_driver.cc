@@ -1,28 +1,27 @@
-// How a move gets from its order to its commit.
+// How a move gets from its order to the plan.
 //
 // Idea. The protocol of one unit is StepCoordinator (server/migration/coordinator_step.h), which is
 // pure and model-checked. A reshard moves tens of thousands of units, and a store that syncs once
 // per step of each would take hours. The driver therefore runs one StepCoordinator per open unit,
-// gathers what they want to write into few commits of the store (puts_, commits_), and gathers what
-// they want to tell into one message per node (orders_). It adds no rule to the protocol.
+// gathers what they want to write into few commits of the store (puts_, handed_over_), and gathers
+// what they want to tell into one message per node (orders_). It adds no rule to the protocol.
 //
 // A unit's way, with the field that shows it:
 //
 //   Open() -> copying          record kOpen in the store, both ends told
-//          -> caught up        OpenUnit::caught_up, from the source's report
-//          -> frozen           OpenUnit::is_frozen: FreezeBatch() told the source to make the cut
-//          -> sealed           the target's report; the commit is in commits_
-//          -> committed        Flush() wrote record and tiling; both ends told until they settle
-//   Until the commit, every state also leads to: aborted (CancelAll, no progress for stall_after,
-//   or an end that refuses), with the owner unchanged.
+//          -> handed over      an end's report; the record's change is in handed_over_
+//          -> published        Flush() wrote record and tiling; both ends told
+//   Until a node says that it is handed over: aborted, by the word of the source, which is asked
+//   for it (CancelAll, no progress for stall_after, or an end that refuses).
 //
 // Invariants.
-// - The unit's record in the store is the only arbiter. The driver may forget everything: both ends
-//   report again, and whatever the driver tells is repeated every repeat_after until the record
-//   changes. A restarted coordinator opens the same units and goes on.
-// - A record that commits is written in one commit of the store with the new tiling of its table,
-//   so that plan and records never disagree. Units freeze in batches (freeze_batches.h), a batch is
-//   one commit, and a sealed unit waits at most commit_linger for the others of its batch.
+// - Nobody waits for the driver but the job: nodes hand units over by themselves, and trainers
+//   follow their hints until a plan comes. So plans may be few.
+// - The driver may forget everything: nodes report again, and whatever the driver tells is repeated
+//   every repeat_after until the record changes. A restarted coordinator opens the same units and
+//   goes on.
+// - A record that changes its owner is written in one commit of the store with the new tiling of
+//   its table, so that plan and records never disagree.
 // - Every put names the revision that it replaces. After ABORTED the record is read again and given
 //   to StepCoordinator; after any other error nothing is concluded, since both ends report again.
 // - A report counts only from the end that may make it (IsSentBy).
@@ -52,16 +51,18 @@ namespace {
 
 // Records of one commit: more would hold up everybody else's.
 constexpr std::size_t kPutsMax = 60;
+// Records of a commit with a plan, which costs much more than they do.
+constexpr std::size_t kPublishedMax = 4096;
 
-bool IsCommit(const PutToStore& put) {
-  return put.desired.phase == MovePhase::kCommitted && put.expected.phase == MovePhase::kOpen;
+bool IsHandedOver(const PutToStore& put) {
+  return put.desired.phase == MovePhase::kNone && put.expected.phase == MovePhase::kOpen;
 }
 
-// The first units of `puts`, at most kPutsMax and all of one table, taken out of it.
-std::map<UnitId, PutToStore> TakeBatch(std::map<UnitId, PutToStore>& puts) {
+// The first units of `puts`, at most `units_max` and all of one table, taken out of it.
+std::map<UnitId, PutToStore> TakeBatch(std::map<UnitId, PutToStore>& puts, std::size_t units_max) {
   std::map<UnitId, PutToStore> batch;
   const TableId table = puts.begin()->first.table;
-  while (!puts.empty() && batch.size() < kPutsMax && puts.begin()->first.table == table) {
+  while (!puts.empty() && batch.size() < units_max && puts.begin()->first.table == table) {
     batch.insert(puts.extract(puts.begin()));
   }
   return batch;
@@ -70,7 +71,7 @@ std::map<UnitId, PutToStore> TakeBatch(std::map<UnitId, PutToStore>& puts) {
 }  // namespace
 
 UnitDriver::UnitDriver(StateStore& store, MoveCluster& cluster, const UnitDriverOptions& options)
-    : store_(store), cluster_(cluster), options_(options), batches_(options.batches) {}
+    : store_(store), cluster_(cluster), options_(options) {}
 
 absl::Status UnitDriver::Open(const UnitId& unit, const Way& way, absl::Time now) {
   now_ = now;
@@ -81,8 +82,7 @@ absl::Status UnitDriver::Open(const UnitId& unit, const Way& way, absl::Time now
   open.state.record = stored.record;
   open.progressed = now;
   open.told = now;
-  const MovePhase phase = stored.record.phase;
-  if (phase == MovePhase::kOpen || phase == MovePhase::kCommitted) {
+  if (open.IsOpen()) {
     open.move = stored.record.move;
     Step(unit, open, CoordinatorTick{});
   } else {
@@ -101,10 +101,11 @@ void UnitDriver::Step(const UnitId& unit, OpenUnit& open, const CoordinatorEvent
     if (const auto* put = std::get_if<PutToStore>(&action)) {
       AddPut(unit, *put, now_);
     } else if (const auto* tell = std::get_if<TellRecord>(&action)) {
-      Tell(tell->to, unit, tell->record, open.way, false);
-    } else if (const auto* freeze = std::get_if<TellFreeze>(&action)) {
-      open.is_frozen = true;
-      Tell(freeze->to, unit, freeze->record, open.way, true);
+      Tell(tell->to, OrderFor(unit, tell->record, open.way));
+    } else if (const auto* cancel = std::get_if<TellCancel>(&action)) {
+      UnitOrder order = OrderFor(unit, cancel->record, open.way);
+      order.cancels = true;
+      Tell(cancel->to, std::move(order));
     } else {
       Read(unit, open);
     }
@@ -122,35 +123,39 @@ void UnitDriver::Read(const UnitId& unit, OpenUnit& open) {
 }
 
 void UnitDriver::AddPut(const UnitId& unit, const PutToStore& put, absl::Time now) {
-  if (!IsCommit(put)) {
-    commits_.erase(unit);
+  if (!IsHandedOver(put)) {
+    handed_over_.erase(unit);
     puts_.insert_or_assign(unit, put);
   } else if (!puts_.contains(unit)) {
-    if (commits_.empty()) commits_since_ = now;
-    commits_.insert_or_assign(unit, put);
+    if (handed_over_.empty()) handed_over_since_ = now;
+    handed_over_.insert_or_assign(unit, put);
   }
 }
 
-void UnitDriver::Tell(NodeId node, const UnitId& unit, const UnitRecord& record, const Way& way,
-                      bool freeze) {
-  if (node == NodeId{0}) return;  // A source that nobody is: the unit begins anew.
-  const auto address = [this](NodeId id) {
-    const NodeSpec* const spec = cluster_.plan()->FindNode(id);
-    return spec == nullptr ? std::string() : spec->address;
-  };
-  orders_[node].push_back({.unit = unit,
-                           .record = record,
-                           .freeze = freeze,
-                           .target_device = way.to.index,
-                           .run = way.run,
-                           .source_address = address(record.source),
-                           .target_address = address(record.target)});
+UnitOrder UnitDriver::OrderFor(const UnitId& unit, const UnitRecord& record, const Way& way) const {
+  return {.unit = unit,
+          .record = record,
+          .source_is_lost = cluster_.IsForgotten(record.source),
+          .target_device = way.to.index,
+          .run = way.run,
+          .plan = cluster_.plan()->version()};
 }
 
-void UnitDriver::Abort(const UnitId& unit, OpenUnit& open, const std::string& reason) {
-  if (!open.IsOpen()) return;
+void UnitDriver::Tell(NodeId node, UnitOrder order) {
+  if (node == NodeId{0}) return;  // A source that nobody is: the unit begins anew.
+  orders_[node].push_back(std::move(order));
+}
+
+// A lost source has no word to give. A target that is lost, too, takes nothing over any more.
+void UnitDriver::Cancel(const UnitId& unit, OpenUnit& open, const std::string& reason) {
+  if (!open.IsOpen() || handed_over_.contains(unit)) return;
   open.reason = reason;
-  Step(unit, open, CancelMove{});
+  const UnitRecord& record = open.state.record;
+  const bool source_is_lost = cluster_.IsForgotten(record.source);
+  if (source_is_lost && cluster_.IsForgotten(record.target)) {
+    return Step(unit, open, ReportEvent{{ReportKind::kAborted, record.move}});
+  }
+  Step(unit, open, CancelMove{source_is_lost});
 }
 
 void UnitDriver::CancelAll(const std::string& reason) {
@@ -159,20 +164,19 @@ void UnitDriver::CancelAll(const std::string& reason) {
     puts_.erase(entry.first);
     return true;
   });
-  for (auto& [unit, open] : open_) Abort(unit, open, reason);
+  for (auto& [unit, open] : open_) Cancel(unit, open, reason);
 }
 
 bool UnitDriver::IsSentBy(NodeId node, const UnitReport& report, const UnitRecord& record) const {
   switch (report.kind) {
-    case UnitReport::Kind::kCaughtUp:
-    case UnitReport::Kind::kAbort:
-      return node == record.source;
-    case UnitReport::Kind::kSealed:
-      return node == record.target;
+    case UnitReport::Kind::kHandedOver:
     case UnitReport::Kind::kRefused:
       return node == record.target || node == record.source;
-    case UnitReport::Kind::kCovered:
-      return node == record.owner;
+    case UnitReport::Kind::kReady:
+      return node == record.target;
+    case UnitReport::Kind::kAborted:
+      return node == record.source ||
+             (node == record.target && cluster_.IsForgotten(record.source));
     case UnitReport::Kind::kReadRecord:
     case UnitReport::Kind::kProgress:
     case UnitReport::Kind::kSettled:
@@ -201,21 +205,18 @@ void UnitDriver::Carry(NodeId node, OpenUnit& open, const UnitReport& report, ab
     Step(unit, open, ReportEvent{{.kind = kind, .move = report.move}});
   };
   switch (report.kind) {
-    case UnitReport::Kind::kCaughtUp:
-      open.caught_up = std::min(open.caught_up, now);
-      // Else it waits for its batch. One that is said to be frozen may not have heard of it.
-      if (open.is_frozen) fact(ReportKind::kCaughtUp);
-      return;
-    case UnitReport::Kind::kSealed:
-      return fact(ReportKind::kSealed);
-    case UnitReport::Kind::kCovered:
-      return fact(ReportKind::kCovered);
+    case UnitReport::Kind::kHandedOver:
+      open.progressed = now;
+      return fact(ReportKind::kHandedOver);
+    case UnitReport::Kind::kReady:
+      return fact(ReportKind::kReady);
     case UnitReport::Kind::kRefused:
-      open.reason = report.message.empty() ? absl::StrCat("node ", ToInt(node), " refused it")
-                                           : report.message;
-      return fact(ReportKind::kRefused);
-    case UnitReport::Kind::kAbort:
-      return Abort(unit, open, report.message.empty() ? "the source gave it up" : report.message);
+      return Cancel(unit, open,
+                    report.message.empty() ? absl::StrCat("node ", ToInt(node), " refused it")
+                                           : report.message);
+    case UnitReport::Kind::kAborted:
+      if (open.reason.empty()) open.reason = "the source gave it up";
+      return fact(ReportKind::kAborted);
     case UnitReport::Kind::kProgress:
       if (report.bytes_sent <= open.bytes_sent) return;
       open.bytes_sent = report.bytes_sent;
@@ -232,7 +233,7 @@ void UnitDriver::AnswerReader(NodeId node, const UnitId& unit) {
   const absl::StatusOr<StoredUnit> stored = ReadUnit(store_, *cluster_.plan(), unit);
   if (!stored.ok()) return;  // The table was dropped.
   const Way way = entry == open_.end() ? Way{} : entry->second.way;
-  Tell(node, unit, stored->record, way, false);
+  Tell(node, OrderFor(unit, stored->record, way));
 }
 
 // Repeats the end of a move to the nodes that still work on it and have missed the end.
@@ -248,16 +249,15 @@ void UnitDriver::Tick(absl::Time now) {
   for (auto& [unit, open] : open_) {
     const bool both_live = (open.way.is_anew || cluster_.IsLive(open.way.from.node)) &&
                            cluster_.IsLive(open.way.to.node);
-    // A forgotten node never says that it has what it took over, and nobody waits for its rows.
-    if (open.state.record.phase == MovePhase::kCommitted &&
-        cluster_.IsForgotten(open.way.to.node)) {
-      Step(unit, open, ReportEvent{{.kind = ReportKind::kCovered, .move = open.state.record.move}});
+    if (handed_over_.contains(unit)) continue;
+    if (!both_live) open.progressed = now;  // A dead node is waited for.
+    const bool source_is_lost = cluster_.IsForgotten(open.state.record.source);
+    if (source_is_lost && now - open.told >= options_.repeat_after) {
+      Cancel(unit, open, "its source is lost");
     }
-    // A dead node is waited for, and what waits for its batch need not get on.
-    if (!both_live || open.WaitsForBatch()) open.progressed = now;
     if (now - open.progressed > options_.stall_after) {
-      Abort(unit, open,
-            absl::StrCat("no progress for ", absl::FormatDuration(options_.stall_after)));
+      Cancel(unit, open,
+             absl::StrCat("no progress for ", absl::FormatDuration(options_.stall_after)));
     }
     if (now - open.told < options_.repeat_after) continue;
     open.told = now;
@@ -275,36 +275,22 @@ UnitDriver::OpenUnit& UnitDriver::At(const UnitId& unit) {
   return found->second;
 }
 
-void UnitDriver::Flush(const std::string& cause, absl::Time now) {
+// A job that has taken t so far waits for another tenth of that, so it makes some ten plans, and
+// seven more each time that its duration doubles. A source that is down gives no hints.
+void UnitDriver::Flush(const std::string& cause, absl::Time since, bool more_come, absl::Time now) {
   now_ = now;
-  while (!puts_.empty()) WritePuts(TakeBatch(puts_));
-  const bool is_due =
-      commits_.size() >= closing_count() || now - commits_since_ >= options_.commit_linger;
+  while (!puts_.empty()) WritePuts(TakeBatch(puts_, kPutsMax));
+  if (handed_over_.empty()) return;
+  const absl::Duration linger =
+      std::max(options_.publish_linger, options_.publish_share * (now - since));
+  const bool is_due = (copying_count() == 0 && !more_come) || now - handed_over_since_ >= linger ||
+                      std::ranges::any_of(handed_over_, [this](const auto& entry) {
+                        const NodeId source = entry.second.desired.source;
+                        return source != NodeId{0} && !cluster_.IsLive(source);
+                      });
   if (!is_due) return;
-  Puts commits = std::exchange(commits_, {});
-  while (!commits.empty()) WriteCommits(TakeBatch(commits), cause, now);
-}
-
-void UnitDriver::FreezeBatch(absl::Time now) {
-  now_ = now;
-  std::vector<FreezeBatches::Waiting> waiting;
-  FreezeBatches::Frozen frozen;
-  for (const auto& [unit, open] : open_) {
-    if (open.WaitsForBatch()) {
-      waiting.push_back({.unit = unit, .since = open.caught_up, .bytes = open.way.bytes});
-    } else if (open.IsOpen() && open.is_frozen) {
-      ++frozen.units;
-      frozen.bytes += batches_.LeftBytes(open.way.bytes);
-    }
-  }
-  const std::vector<UnitId> batch = batches_.Next(waiting, frozen, copying_count() > 0, now);
-  for (const UnitId& unit : batch) {
-    OpenUnit& open = At(unit);
-    open.progressed = now;
-    const MoveId move = open.state.record.move;
-    Step(unit, open, ReportEvent{{.kind = ReportKind::kCaughtUp, .move = move}});
-  }
-  has_waiting_ = batch.size() < waiting.size();
+  Puts puts = std::exchange(handed_over_, {});
+  while (!puts.empty()) WriteHandedOver(TakeBatch(puts, kPublishedMax), cause, now);
 }
 
 void UnitDriver::WritePuts(const Puts& puts) {
@@ -320,16 +306,16 @@ void UnitDriver::WritePuts(const Puts& puts) {
   AfterWrite(puts, written);
 }
 
-void UnitDriver::WriteCommits(const Puts& commits, const std::string& cause, absl::Time now) {
-  const TableId id = commits.begin()->first.table;
+void UnitDriver::WriteHandedOver(const Puts& puts, const std::string& cause, absl::Time now) {
+  const TableId id = puts.begin()->first.table;
   const TablePlan* const table = cluster_.plan()->FindTable(id);
   if (table == nullptr) return;
-  PlanEdit edit{.tables = {*table},
-                .cause = absl::StrCat(commits.size(), " units of table ", table->spec.name,
-                                      " moved by ", cause),
-                .at = now};
+  PlanEdit edit{
+      .tables = {*table},
+      .cause = absl::StrCat(puts.size(), " units of table ", table->spec.name, " moved by ", cause),
+      .at = now};
   std::vector<MoveRun> runs;
-  for (const auto& [unit, put] : commits) {
+  for (const auto& [unit, put] : puts) {
     const OpenUnit& open = At(unit);
     edit.compares.push_back({KeyOf(unit), open.revision});
     edit.writes.push_back({KeyOf(unit), UnitRecordToJson(put.desired)});
@@ -341,10 +327,10 @@ void UnitDriver::WriteCommits(const Puts& commits, const std::string& cause, abs
                     .to = open.way.to});
   }
   SetTiling(*cluster_.plan(), TilingAfter(*table, runs), edit.tables.front());
-  CrashPoint("units.commit");
+  CrashPoint("units.publish");
   const absl::StatusOr<Revision> written = cluster_.PutPlan(std::move(edit));
-  CrashPoint("units.commit_done");
-  AfterWrite(commits, written);
+  CrashPoint("units.publish_done");
+  AfterWrite(puts, written);
 }
 
 void UnitDriver::AfterWrite(const Puts& puts, const absl::StatusOr<Revision>& written) {
@@ -372,15 +358,16 @@ std::vector<UnitDriver::Ended> UnitDriver::TakeEnded() {
     const UnitRecord& record = open.state.record;
     const bool moved =
         record.phase == MovePhase::kNone && IsOn(*cluster_.plan(), entry->first, open.way.to);
-    const bool aborted =
-        record.phase == MovePhase::kAborted && record.move == open.move && open.move != MoveId{0};
-    if (!moved && !aborted) {
+    // One that was opened before it was the job's may have gone elsewhere.
+    const bool is_over =
+        record.phase != MovePhase::kOpen && record.move == open.move && open.move != MoveId{0};
+    if (!moved && !is_over) {
       ++entry;
       continue;
     }
     ended.push_back({entry->first, moved, open.reason});
     puts_.erase(entry->first);
-    commits_.erase(entry->first);
+    handed_over_.erase(entry->first);
     entry = open_.erase(entry);
   }
   return ended;
@@ -394,29 +381,7 @@ std::map<NodeId, std::vector<UnitOrder>> UnitDriver::TakeOrders(std::uint64_t by
   return std::exchange(orders_, {});
 }
 
-std::size_t UnitDriver::copying_count() const {
-  return static_cast<std::size_t>(std::ranges::count_if(open_, [this](const auto& entry) {
-    const auto& [unit, open] = entry;
-    return open.state.record.phase != MovePhase::kCommitted && !commits_.contains(unit) &&
-           !open.HasCaughtUp();
-  }));
-}
-
-std::uint64_t UnitDriver::frozen_count() const {
-  return static_cast<std::uint64_t>(std::ranges::count_if(
-      open_, [](const auto& entry) { return entry.second.is_frozen && entry.second.IsOpen(); }));
-}
-
-// A move within a node, or from nobody, has nothing to copy first.
-std::uint64_t UnitDriver::closing_count() const {
-  return static_cast<std::uint64_t>(std::ranges::count_if(open_, [](const auto& entry) {
-    const UnitRecord& record = entry.second.state.record;
-    return record.phase == MovePhase::kOpen &&
-           (entry.second.is_frozen || IsWithinNode(record) || IsAnew(record));
-  }));
-}
-
-JobWait UnitDriver::WaitsFor(absl::Time now) const {
+JobWait UnitDriver::WaitsFor() const {
   for (const auto& [unit, open] : open_) {
     for (const NodeId id : {open.way.from.node, open.way.to.node}) {
       const NodeSpec* const node = cluster_.plan()->FindNode(id);
@@ -424,13 +389,6 @@ JobWait UnitDriver::WaitsFor(absl::Time now) const {
       if (!cluster_.IsLive(id)) {
         return {.what = absl::StrCat("waits for node ", node->name, " at ", node->address,
                                      ", which is down"),
-                .node = node->name};
-      }
-      const bool covers =
-          open.state.record.phase == MovePhase::kCommitted && id == open.way.to.node;
-      if (covers && now - open.progressed > options_.stall_after) {
-        return {.what = absl::StrCat("waits for node ", node->name,
-                                     " to say that what it took over is covered"),
                 .node = node->name};
       }
     }

@@ -1,7 +1,7 @@
 // Drives the moves of units that are open. The file unit_driver.cc begins with how.
 //
-// Failpoints (core/base/failpoint.h): units.put, units.commit before and units.put_done,
-// units.commit_done after a write; units.report, units.orders.
+// Failpoints (core/base/failpoint.h): units.put, units.publish before and units.put_done,
+// units.publish_done after a write; units.report, units.orders.
 //
 // Thread safety: none.
 #pragma once
@@ -14,7 +14,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/plan/plan.h"
-#include "server/coordinator/freeze_batches.h"
 #include "server/coordinator/move_job.h"
 #include "server/coordinator/state_records.h"
 #include "server/migration/coordinator_step.h"
@@ -37,10 +36,12 @@ class MoveCluster {
 };
 
 struct UnitDriverOptions {
-  absl::Duration repeat_after = absl::Seconds(1);         // Orders without effect are repeated.
-  absl::Duration stall_after = absl::Seconds(30);         // A move without progress is aborted.
-  absl::Duration commit_linger = absl::Milliseconds(20);  // A sealed unit waits for others.
-  FreezeBatchOptions batches;
+  absl::Duration repeat_after = absl::Seconds(1);  // Orders without effect are repeated.
+  absl::Duration stall_after = absl::Seconds(30);  // A move without progress is cancelled.
+  // Units that have been handed over wait for others, for a plan that has them all: so long, and
+  // for longer the longer the job takes already, which bounds its plans (Flush).
+  absl::Duration publish_linger = absl::Seconds(1);
+  double publish_share = 0.1;
 };
 
 class UnitDriver {
@@ -64,55 +65,49 @@ class UnitDriver {
 
   // Begins a move, or resumes the one in the record. DataLoss, NotFound.
   absl::Status Open(const UnitId& unit, const Way& way, absl::Time now);
-  // Aborts all moves that have not committed.
+  // Cancels all moves that have not taken place.
   void CancelAll(const std::string& reason);
   void OnReport(NodeId node, const UnitReport& report, absl::Time now);
-  // Repeats what may have been lost, aborts what does not get on.
+  // Repeats what may have been lost, cancels what does not get on.
   void Tick(absl::Time now);
-  // Writes the store. `cause` is recorded in the history of the plan.
-  void Flush(const std::string& cause, absl::Time now);
-  // Freezes the next batch, if it is time to. Call when all moves are open that may be.
-  void FreezeBatch(absl::Time now);
+  // Writes the store. `cause`, which began at `since`, is recorded in the history of the plan;
+  // `more_come`: it has units that are not open yet.
+  void Flush(const std::string& cause, absl::Time since, bool more_come, absl::Time now);
 
   // Moves that are over since the last call.
   std::vector<Ended> TakeEnded();
   std::map<NodeId, std::vector<UnitOrder>> TakeOrders(std::uint64_t bytes_per_second);
 
   std::size_t open_count() const { return open_.size(); }
-  // Moves that have not caught up, as far as is known here.
-  std::size_t copying_count() const;
-  std::uint64_t frozen_count() const;
-  // Moves that are soon sealed, or are: commits wait a moment for them.
-  std::uint64_t closing_count() const;
-  // Units wait for each other: call Flush and FreezeBatch soon.
-  bool wants_flush() const { return !commits_.empty() || has_waiting_; }
+  // Moves that have not taken place, as far as is known here.
+  std::size_t copying_count() const { return open_.size() - handed_over_.size(); }
+  // Units wait for the next plan: call Flush soon.
+  bool wants_flush() const { return !handed_over_.empty(); }
+  std::size_t handed_over_count() const { return handed_over_.size(); }
   // Why the oldest stalled move makes no progress.
-  JobWait WaitsFor(absl::Time now) const;
+  JobWait WaitsFor() const;
 
  private:
   struct OpenUnit {
     Way way;
     CoordinatedUnit state;
-    Revision revision{};                            // Revision of state.record.
-    MoveId move{0};                                 // Once it is in the store.
-    absl::Time progressed;                          // The last sign that the move gets on.
-    absl::Time told;                                // When the ends were last told.
-    absl::Time caught_up = absl::InfiniteFuture();  // When the source first said so.
-    bool is_frozen = false;                         // The source was told to freeze.
+    Revision revision{};    // Revision of state.record.
+    MoveId move{0};         // Once it is in the store.
+    absl::Time progressed;  // The last sign that the move gets on.
+    absl::Time told;        // When the ends were last told.
     std::uint64_t bytes_sent = 0;
-    std::string reason;  // Why it is aborted, if it is.
+    std::string reason;  // Why it is cancelled, if it is.
 
     bool IsOpen() const { return state.record.phase == MovePhase::kOpen; }
-    bool HasCaughtUp() const { return caught_up != absl::InfiniteFuture(); }
-    bool WaitsForBatch() const { return IsOpen() && HasCaughtUp() && !is_frozen; }
   };
   using Puts = std::map<UnitId, PutToStore>;
 
   void Step(const UnitId& unit, OpenUnit& open, const CoordinatorEvent& event);
   void Read(const UnitId& unit, OpenUnit& open);
   void AddPut(const UnitId& unit, const PutToStore& put, absl::Time now);
-  void Tell(NodeId node, const UnitId& unit, const UnitRecord& record, const Way& way, bool freeze);
-  void Abort(const UnitId& unit, OpenUnit& open, const std::string& reason);
+  UnitOrder OrderFor(const UnitId& unit, const UnitRecord& record, const Way& way) const;
+  void Tell(NodeId node, UnitOrder order);
+  void Cancel(const UnitId& unit, OpenUnit& open, const std::string& reason);
   bool IsSentBy(NodeId node, const UnitReport& report, const UnitRecord& record) const;
   void Carry(NodeId node, OpenUnit& open, const UnitReport& report, absl::Time now);
   void AnswerReader(NodeId node, const UnitId& unit);
@@ -120,7 +115,7 @@ class UnitDriver {
   // Requires: the unit is open.
   OpenUnit& At(const UnitId& unit);
   void WritePuts(const Puts& puts);
-  void WriteCommits(const Puts& commits, const std::string& cause, absl::Time now);
+  void WriteHandedOver(const Puts& puts, const std::string& cause, absl::Time now);
   void AfterWrite(const Puts& puts, const absl::StatusOr<Revision>& written);
 
   StateStore& store_;     // Not owned; outlives this object.
@@ -129,10 +124,8 @@ class UnitDriver {
   absl::Time now_;  // Time of the call that runs.
   std::map<UnitId, OpenUnit> open_;
   Puts puts_;
-  Puts commits_;
-  absl::Time commits_since_;
-  FreezeBatches batches_;
-  bool has_waiting_ = false;  // For a batch.
+  Puts handed_over_;  // Known to have taken place, and in no plan yet.
+  absl::Time handed_over_since_;
   std::map<NodeId, std::vector<UnitOrder>> orders_;
 };
 

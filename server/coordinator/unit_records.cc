@@ -15,10 +15,8 @@
 namespace embla {
 namespace {
 
-constexpr std::pair<MovePhase, std::string_view> kPhases[] = {{MovePhase::kNone, "none"},
-                                                              {MovePhase::kOpen, "open"},
-                                                              {MovePhase::kAborted, "aborted"},
-                                                              {MovePhase::kCommitted, "committed"}};
+constexpr std::pair<MovePhase, std::string_view> kPhases[] = {
+    {MovePhase::kNone, "none"}, {MovePhase::kOpen, "open"}, {MovePhase::kAborted, "aborted"}};
 
 absl::StatusOr<MovePhase> PhaseFromName(std::string_view name) {
   for (const auto& [phase, text] : kPhases) {

@@ -71,7 +71,6 @@ void UnitSettler::Compare(NodeId node, const UnitStandings& units, const Units& 
     const std::optional<UnitRecord> record = known.Find(unit);
     if (!record.has_value()) return;
     if (units.standing.epoch > record->epoch) {
-      // A cleaned record: whoever handed the unit over has no more to wait for.
       const MoveId move = std::max(record->move, units.standing.last_move);
       const NodeId source = record->owner == node ? NodeId{} : record->owner;
       raises->insert_or_assign(unit, Raise{.record = {.owner = node,
@@ -81,49 +80,60 @@ void UnitSettler::Compare(NodeId node, const UnitStandings& units, const Units& 
                                                       .phase = MovePhase::kNone,
                                                       .source = source,
                                                       .target = node},
-                                           .device = {node, units.device}});
+                                           .device = {node, units.device},
+                                           .was_forgotten = move != record->move});
     } else if (record->owner != node) {
       settling_[node].insert(unit);
     }
   }
 }
 
-// Settles a unit whose last move may be unknown to the record.
-std::optional<UnitSettler::Raise> UnitSettler::EndOf(const UnitRecord& record,
-                                                     const std::vector<Standing>& told) {
+// The record as it is if it knew of the unit's last move.
+std::optional<UnitSettler::Raise> UnitSettler::WhatIsForgotten(const UnitRecord& record,
+                                                               const std::vector<Standing>& told) {
   const Standing* owner = nullptr;
-  const Standing* sealed = nullptr;
+  const Standing* coming = nullptr;
+  const Standing* gone = nullptr;
   MoveId last{0};
   for (const Standing& one : told) {
-    if (IsOwned(one.standing)) {
-      if (owner == nullptr || one.standing.epoch > owner->standing.epoch) owner = &one;
-    } else if (one.standing.state == UnitStanding::State::kSealed) {
-      if (sealed == nullptr || one.standing.last_move > sealed->standing.last_move) sealed = &one;
+    const auto is_newer_than = [&one](const Standing* other) {
+      return other == nullptr || one.standing.last_move > other->standing.last_move;
+    };
+    switch (one.standing.state) {
+      case UnitStanding::State::kOwned:
+        if (owner == nullptr || one.standing.epoch > owner->standing.epoch) owner = &one;
+        break;
+      case UnitStanding::State::kComing:
+        if (is_newer_than(coming)) coming = &one;
+        break;
+      case UnitStanding::State::kHandedOver:
+        if (is_newer_than(gone)) gone = &one;
+        break;
+      case UnitStanding::State::kElsewhere:
+        break;
     }
     last = std::max(last, one.standing.last_move);
   }
   if (last <= record.move) return std::nullopt;
-  UnitRecord ended = record;
-  ended.move = last;
+  UnitRecord now = record;
+  now.move = last;
+  const bool comes = coming != nullptr && coming->standing.last_move == last;
   if (owner != nullptr) {
     if (owner->node != record.owner || owner->standing.epoch != record.epoch) return std::nullopt;
-    ended.phase = MovePhase::kAborted;
-    ended.source = owner->node;
-    ended.target = NodeId{};
-    return Raise{.record = ended, .device = {owner->node, owner->device}};
+    now.phase = MovePhase::kOpen;
+    now.source = owner->node;
+    // Where nobody takes it in, it may have led to another device of its owner.
+    now.target = comes ? coming->node : owner->node;
+    return Raise{.record = now, .device = {owner->node, owner->device}};
   }
-  const bool is_handed_over = std::ranges::any_of(told, [&](const Standing& one) {
-    return sealed != nullptr && one.standing.state == UnitStanding::State::kHandedOver &&
-           one.standing.last_move == sealed->standing.last_move;
-  });
-  if (!is_handed_over || sealed->standing.last_move != last) return std::nullopt;
-  ended.owner = sealed->node;
-  ended.epoch = Next(sealed->standing.epoch);
-  ended.committed = last;
-  ended.phase = MovePhase::kCommitted;
-  ended.source = sealed->standing.source;
-  ended.target = sealed->node;
-  return Raise{.record = ended, .device = {sealed->node, sealed->device}};
+  if (!comes || gone == nullptr || gone->standing.last_move != last) return std::nullopt;
+  now.owner = coming->node;
+  now.epoch = gone->standing.epoch;
+  now.committed = last;
+  now.phase = MovePhase::kNone;
+  now.source = gone->node;
+  now.target = coming->node;
+  return Raise{.record = now, .device = {coming->node, coming->device}};
 }
 
 absl::Status UnitSettler::EndForgottenMoves(absl::Time now) {
@@ -141,8 +151,13 @@ absl::Status UnitSettler::EndForgottenMoves(absl::Time now) {
     const absl::StatusOr<StoredUnit> stored = ReadUnit(store_, *cluster_.plan(), unit);
     if (absl::IsNotFound(stored.status())) continue;
     EMBLA_RETURN_IF_ERROR(stored.status());
-    const std::optional<Raise> end = EndOf(stored->record, standings);
-    if (end.has_value()) raises.emplace(unit, *end);
+    const std::optional<Raise> raise = WhatIsForgotten(stored->record, standings);
+    if (!raise.has_value()) continue;
+    raises.emplace(unit, *raise);
+    if (raise->record.phase != MovePhase::kOpen) continue;
+    for (const Standing& one : standings) {
+      if (one.node == raise->record.target) unwanted_[unit] = {one.node, one.device};
+    }
   }
   return Write(std::move(raises), now);
 }
@@ -169,6 +184,7 @@ absl::Status UnitSettler::WriteBatch(const Raises& batch, absl::Time now) {
                 .at = now};
   std::vector<MoveRun> runs;
   std::vector<std::pair<NodeId, UnitId>> losers;
+  std::uint64_t forgotten = 0;
   for (const auto& [unit, raise] : batch) {
     EMBLA_ASSIGN_OR_RETURN(const StoredUnit stored, ReadUnit(store_, *plan, unit));
     edit.compares.push_back({KeyOf(unit), stored.revision});
@@ -181,14 +197,18 @@ absl::Status UnitSettler::WriteBatch(const Raises& batch, absl::Time now) {
                     .to = raise.device});
     const NodeId before = stored.record.owner;
     if (before != raise.record.owner && Claims(before, unit)) losers.emplace_back(before, unit);
-    orders_[raise.record.owner].push_back({.unit = unit, .record = raise.record});
+    orders_[raise.record.owner].push_back(
+        {.unit = unit, .record = raise.record, .plan = Next(plan->version())});
+    if (raise.was_forgotten) ++forgotten;
   }
   SetTiling(*plan, TilingAfter(table, runs), edit.tables.front());
   EMBLA_RETURN_IF_ERROR(cluster_.PutPlan(std::move(edit)).status());
-  raised_ += batch.size();
-  LogError("coordinator",
-           "records of units were behind what nodes have, and are raised table=", table.spec.name,
-           " units=", batch.size());
+  raised_ += forgotten;
+  if (forgotten > 0) {
+    LogError("coordinator",
+             "records of units were behind what nodes have, and are raised table=", table.spec.name,
+             " units=", forgotten);
+  }
   for (const auto& [node, unit] : losers) settling_[node].insert(unit);
   return absl::OkStatus();
 }
@@ -203,13 +223,32 @@ bool UnitSettler::Claims(NodeId node, const UnitId& unit) const {
          });
 }
 
-void UnitSettler::OnReport(NodeId node, const UnitReport& report) {
-  if (report.kind != UnitReport::Kind::kSettled) return;
-  const auto units = settling_.find(node);
-  if (units == settling_.end() || units->second.erase(report.unit) == 0) return;
-  LogInfo("coordinator", "a node has let go of a unit that is another node's node=", ToInt(node),
-          " unit=", KeyOf(report.unit));
-  if (units->second.empty()) settling_.erase(units);
+absl::Status UnitSettler::OnReport(NodeId node, const UnitReport& report, absl::Time now) {
+  if (report.kind == UnitReport::Kind::kSettled) {
+    const auto units = settling_.find(node);
+    if (units == settling_.end() || units->second.erase(report.unit) == 0) return absl::OkStatus();
+    LogInfo("coordinator", "a node has let go of a unit that is another node's node=", ToInt(node),
+            " unit=", KeyOf(report.unit));
+    if (units->second.empty()) settling_.erase(units);
+    return absl::OkStatus();
+  }
+  const auto open = unwanted_.find(report.unit);
+  if (open == unwanted_.end()) return absl::OkStatus();
+  EMBLA_ASSIGN_OR_RETURN(const StoredUnit stored, ReadUnit(store_, *cluster_.plan(), report.unit));
+  const UnitRecord& record = stored.record;
+  const bool is_told = record.phase == MovePhase::kOpen && record.move == report.move &&
+                       (node == record.source || node == record.target);
+  if (!is_told) return absl::OkStatus();
+  Raise raise{.record = {}, .device = open->second, .was_forgotten = false};
+  if (report.kind == UnitReport::Kind::kHandedOver) {
+    EMBLA_ASSIGN_OR_RETURN(raise.record, HandedOver(record, report.move));
+  } else if (report.kind == UnitReport::Kind::kAborted && node == record.source) {
+    EMBLA_ASSIGN_OR_RETURN(raise.record, Aborted(record, report.move));
+    EMBLA_ASSIGN_OR_RETURN(raise.device, OwnerInPlan(*cluster_.plan(), report.unit));
+  } else {
+    return absl::OkStatus();
+  }
+  return Write({{report.unit, raise}}, now);
 }
 
 void UnitSettler::DropAside(NodeId node, TableId table) {
@@ -220,8 +259,16 @@ void UnitSettler::DropAside(NodeId node, TableId table) {
 }
 
 void UnitSettler::Tick(absl::Time now) {
-  if (settling_.empty() || now - told_ < kTellAgain) return;
+  if ((settling_.empty() && unwanted_.empty()) || now - told_ < kTellAgain) return;
   told_ = now;
+  std::erase_if(unwanted_, [this](const auto& entry) {
+    const auto& [unit, device] = entry;
+    const absl::StatusOr<StoredUnit> stored = ReadUnit(store_, *cluster_.plan(), unit);
+    if (!stored.ok() || stored->record.phase != MovePhase::kOpen) return true;
+    orders_[stored->record.source].push_back(
+        {.unit = unit, .record = stored->record, .cancels = true});
+    return false;
+  });
   for (auto& [node, units] : settling_) {
     if (!cluster_.IsLive(node)) continue;
     std::size_t told = 0;

@@ -4,10 +4,10 @@
 // The idea: an epoch has one owner, and epochs only grow. A node that owns a unit under a higher
 // epoch than the record's shows that the record is behind: it is raised, and the plan with it. A
 // node that owns a unit which is another node's by the record is told so: it stops to serve the
-// unit, and keeps the rows aside unless it handed them over itself (server/migration). A move that
-// the store has forgotten before it was over is ended once all nodes were heard: committed when its
-// source has let go of the unit, else aborted. In a store that has forgotten nothing none of this
-// finds anything to do but to repeat ends of moves to nodes that have missed them.
+// unit, and keeps the rows aside (server/migration). A move that the store has forgotten is written
+// down once all nodes were heard: as over when its source has let go of the unit, else as open, and
+// its source is asked to end it. In a store that has forgotten nothing none of this finds anything
+// to do but to write down what nodes have handed over meanwhile.
 //
 // Thread safety: none.
 #pragma once
@@ -40,13 +40,15 @@ class UnitSettler {
   bool HasHeard(NodeId node) const { return heard_.contains(node); }
   // All nodes of the plan were heard since the coordinator started. Errors as for Hear.
   absl::Status EndForgottenMoves(absl::Time now);
-  void OnReport(NodeId node, const UnitReport& report);
+  // Errors as for Hear.
+  absl::Status OnReport(NodeId node, const UnitReport& report, absl::Time now);
   // The rows that `node` keeps aside of `table` are dropped.
   void DropAside(NodeId node, TableId table);
   void Tick(absl::Time now);
   std::map<NodeId, std::vector<UnitOrder>> TakeOrders();
 
-  std::uint64_t raised_count() const { return raised_; }  // Records, ever.
+  // Records that had forgotten a move, ever.
+  std::uint64_t raised_count() const { return raised_; }
 
  private:
   // A unit as one node knows it.
@@ -59,6 +61,7 @@ class UnitSettler {
   struct Raise {
     UnitRecord record;
     DeviceId device{};  // The owner's device.
+    bool was_forgotten = true;
   };
   using Raises = std::map<UnitId, Raise>;
 
@@ -66,7 +69,8 @@ class UnitSettler {
   class Units;
 
   void Compare(NodeId node, const UnitStandings& units, const Units& known, Raises* raises);
-  static std::optional<Raise> EndOf(const UnitRecord& record, const std::vector<Standing>& told);
+  static std::optional<Raise> WhatIsForgotten(const UnitRecord& record,
+                                              const std::vector<Standing>& told);
   absl::Status Write(Raises raises, absl::Time now);
   absl::Status WriteBatch(const Raises& batch, absl::Time now);
   bool Claims(NodeId node, const UnitId& unit) const;
@@ -76,6 +80,8 @@ class UnitSettler {
   std::map<NodeId, std::vector<UnitStandings>> heard_;
   // Units that nodes are to let go of, until they have said so.
   std::map<NodeId, std::set<UnitId>> settling_;
+  // Open moves that the store had forgotten, with the device that they lead to.
+  std::map<UnitId, DeviceId> unwanted_;
   std::map<NodeId, std::vector<UnitOrder>> orders_;
   absl::Time told_ = absl::InfinitePast();
   std::uint64_t raised_ = 0;

@@ -15,7 +15,7 @@
 
 namespace embla {
 
-inline constexpr std::uint32_t kSnapshotFormat = 1;
+inline constexpr std::uint32_t kSnapshotFormat = 2;
 // Most bytes of the rows of a window on one device.
 inline constexpr std::uint64_t kWindowBytesMax = std::uint64_t{1} << 33;
 

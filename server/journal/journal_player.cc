@@ -306,10 +306,11 @@ absl::Status JournalPlayer::PlayControl(std::span<const std::byte> bytes) {
   if (!HasTable(unit.table)) return absl::OkStatus();
   EMBLA_RETURN_IF_ERROR(units_.Control(unit, control.record));
   UnitHost& host = node_.units();
-  if (std::holds_alternative<SealRecord>(control.record) && units_.IsAnew(unit)) {
-    return Await([&](HostDone done) { host.Reset(unit, std::move(done)); });
+  const auto* const own = std::get_if<OwnRecord>(&control.record);
+  if (own != nullptr && own->lsn == kFirstLsn) {
+    EMBLA_RETURN_IF_ERROR(Await([&](HostDone done) { host.Reset(unit, std::move(done)); }));
   }
-  if (std::holds_alternative<OwnRecord>(control.record)) {
+  if (own != nullptr) {
     EMBLA_ASSIGN_OR_RETURN(const UnitShape shape, host.ShapeOf(unit));
     Arrive(unit.table, {shape.row_begin, shape.row_end});
     // The mover sets the gate when it begins.

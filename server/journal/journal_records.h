@@ -41,7 +41,7 @@ enum class JournalKind : std::uint16_t {
   kImageEnd = 34,        //
 };
 
-inline constexpr std::uint32_t kJournalFormat = 1;
+inline constexpr std::uint32_t kJournalFormat = 2;
 // Most bytes of moved, or copied, rows in one record: a group of the log's writer has room for it.
 inline constexpr std::size_t kPieceBytesMax = std::size_t{2} << 20;
 

@@ -115,13 +115,11 @@ ClosedSessions ExampleClosedSessions() {
 }
 
 std::vector<LogRecord> ExampleControls() {
-  return {OwnRecord{UnitEpoch{2}, MoveId{1}},
-          FreezeRecord{MoveId{2}, Lsn{50}, {Lsn{49}, Lsn{50}}},
-          UnfreezeRecord{MoveId{2}},
-          ReleaseRecord{MoveId{3}},
+  return {OwnRecord{UnitEpoch{2}, MoveId{1}, Lsn{60}, ExampleWindows()},
+          ReleaseRecord{{MoveId{2}, NodeId{5}, UnitEpoch{3}}, Lsn{50}, {Lsn{49}, Lsn{50}}},
+          AbortRecord{MoveId{3}},
           TrimRecord{MoveId{3}},
           ImportRecord{MoveId{4}, NodeId{2}, UnitEpoch{5}},
-          SealRecord{MoveId{4}, Lsn{60}, ExampleWindows()},
           DiscardRecord{MoveId{5}},
           RelocateRecord{MoveId{6}}};
 }
@@ -296,10 +294,10 @@ TEST(JournalRecords, AllHaveWords) {
 // The worked example of docs/journal_format.md and a record of each other kind but plans, written
 // by another program.
 TEST(JournalRecords, TheGoldenFileIsWhatIsWrittenAndRead) {
-  const auto golden = ReadFile("tests/golden/journal_records_v1.bin");
+  const auto golden = ReadFile("tests/golden/journal_records_v2.bin");
   ASSERT_THAT(golden, IsOk());
   EXPECT_TRUE(*golden == GoldenOf(Examples()));
-  const auto snapshot = ReadFile("tests/golden/snapshot_records_v1.bin");
+  const auto snapshot = ReadFile("tests/golden/snapshot_records_v2.bin");
   ASSERT_THAT(snapshot, IsOk());
   EXPECT_TRUE(*snapshot == GoldenOf(SnapshotExamples()));
 }
@@ -448,7 +446,7 @@ TEST(JournalRecords, ACutRecordIsDataLoss) {
 
 TEST(JournalRecords, ARecordOfANewerProgramIsRefused) {
   std::string bytes = EncodeProcessRecord({3});
-  bytes[0] = 2;
+  bytes[0] = static_cast<char>(kJournalFormat + 1);
   EXPECT_TRUE(absl::IsFailedPrecondition(DecodeProcessRecord(BufferOf(bytes).bytes()).status()));
 }
 

@@ -106,13 +106,13 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
   EMBLA_RETURN_IF_ERROR(journal->MakeSnapshots(storage, log, node));
   node.set_journal(journal.get());
   ShardNode::SyncQuery due;
-  // The gates of units that are being handed over are not there yet.
-  std::set<TableId> frozen;
+  // The gates of units that are handed over are not there yet.
+  std::set<TableId> kept;
   for (const RestoredUnit& unit : recovery.node.units) {
-    if (unit.durable.frozen != MoveId{0}) frozen.insert(unit.unit.table);
+    if (unit.durable.released.has_value()) kept.insert(unit.unit.table);
   }
-  std::set_difference(player.sync_due().begin(), player.sync_due().end(), frozen.begin(),
-                      frozen.end(), std::back_inserter(due.tables));
+  std::set_difference(player.sync_due().begin(), player.sync_due().end(), kept.begin(), kept.end(),
+                      std::back_inserter(due.tables));
   if (due.tables.empty()) return journal;
   node.Sync(due, absl::InfiniteFuture(), [](const absl::StatusOr<SyncResult>& result) {
     if (!result.ok()) LogError("journal", "averaging failed: ", result.status().message());
@@ -242,11 +242,11 @@ absl::Status NodeJournal::AppendChunk(const UnitId& unit, const Chunk& chunk,
   return absl::OkStatus();
 }
 
-void NodeJournal::AppendControl(const UnitId& unit, const LogRecord& record, Done done) {
-  const absl::Status status = log_->AppendControl(static_cast<std::uint16_t>(JournalKind::kControl),
-                                                  EncodeUnitControl(unit, record), done)
-                                  .status();
-  if (!status.ok()) done(status);
+absl::Status NodeJournal::AppendControl(const UnitId& unit, const LogRecord& record, Done done) {
+  return log_
+      ->AppendControl(static_cast<std::uint16_t>(JournalKind::kControl),
+                      EncodeUnitControl(unit, record), std::move(done))
+      .status();
 }
 
 }  // namespace embla

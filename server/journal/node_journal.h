@@ -80,7 +80,7 @@ class NodeJournal final : public Journal, public MoveLog {
   absl::Status AppendReserved(const UnitId& unit, std::uint32_t device, const RowRun& run) override;
   absl::Status AppendChunk(const UnitId& unit, const Chunk& chunk,
                            std::span<const std::byte> rows) override;
-  void AppendControl(const UnitId& unit, const LogRecord& record, Done done) override;
+  absl::Status AppendControl(const UnitId& unit, const LogRecord& record, Done done) override;
 
   // Takes snapshots from now on when they are due, unless updates are not written. The mover, which
   // has begun with recovery(), outlives them: until StopSnapshots.

@@ -140,13 +140,12 @@ std::string ControlText(const LogRecord& record) {
   if (const auto* own = std::get_if<OwnRecord>(&record)) {
     return absl::StrCat(move("owned", own->move), ", epoch ", ToInt(own->epoch));
   }
-  if (const auto* freeze = std::get_if<FreezeRecord>(&record)) return move("frozen", freeze->move);
   if (const auto* import = std::get_if<ImportRecord>(&record)) {
     return absl::StrCat(move("imported", import->move), " from node ", ToInt(import->source));
   }
-  if (const auto* seal = std::get_if<SealRecord>(&record)) return move("sealed", seal->move);
-  if (const auto* thaw = std::get_if<UnfreezeRecord>(&record)) return move("unfrozen", thaw->move);
-  if (const auto* left = std::get_if<ReleaseRecord>(&record)) return move("released", left->move);
+  if (const auto* end = std::get_if<AbortRecord>(&record)) return move("aborted", end->move);
+  if (const auto* left = std::get_if<ReleaseRecord>(&record))
+    return move("released", left->released.move);
   if (const auto* trim = std::get_if<TrimRecord>(&record)) return move("trimmed", trim->move);
   if (const auto* drop = std::get_if<DiscardRecord>(&record)) return move("discarded", drop->move);
   if (const auto* there = std::get_if<RelocateRecord>(&record)) {

@@ -16,14 +16,12 @@ namespace {
 // Numbers are part of the format.
 enum class ControlKind : std::uint32_t {
   kOwn = 1,
-  kFreeze = 2,
-  kUnfreeze = 3,
-  kRelease = 4,
-  kTrim = 5,
-  kImport = 6,
-  kSeal = 7,
-  kDiscard = 8,
-  kRelocate = 9,
+  kRelease = 2,
+  kAbort = 3,
+  kTrim = 4,
+  kImport = 5,
+  kDiscard = 6,
+  kRelocate = 7,
 };
 
 absl::Status DamagedUnit(const char* record) {
@@ -62,24 +60,22 @@ class ControlWriter {
   void operator()(const OwnRecord& record) {
     Begin(ControlKind::kOwn, record.move);
     out_.Put(ToInt(record.epoch));
+    out_.Put(ToInt(record.lsn));
+    PutWindows(record.windows, out_);
   }
-  void operator()(const FreezeRecord& record) {
-    Begin(ControlKind::kFreeze, record.move);
+  void operator()(const ReleaseRecord& record) {
+    Begin(ControlKind::kRelease, record.released.move);
+    out_.Put(ToInt(record.released.to));
+    out_.Put(ToInt(record.released.epoch));
     out_.Put(ToInt(record.lsn));
     Put(record.touched, out_);
   }
-  void operator()(const UnfreezeRecord& record) { Begin(ControlKind::kUnfreeze, record.move); }
-  void operator()(const ReleaseRecord& record) { Begin(ControlKind::kRelease, record.move); }
+  void operator()(const AbortRecord& record) { Begin(ControlKind::kAbort, record.move); }
   void operator()(const TrimRecord& record) { Begin(ControlKind::kTrim, record.move); }
   void operator()(const ImportRecord& record) {
     Begin(ControlKind::kImport, record.move);
     out_.Put(ToInt(record.source));
     out_.Put(ToInt(record.source_epoch));
-  }
-  void operator()(const SealRecord& record) {
-    Begin(ControlKind::kSeal, record.move);
-    out_.Put(ToInt(record.lsn));
-    PutWindows(record.windows, out_);
   }
   void operator()(const DiscardRecord& record) { Begin(ControlKind::kDiscard, record.move); }
   void operator()(const RelocateRecord& record) { Begin(ControlKind::kRelocate, record.move); }
@@ -98,25 +94,28 @@ std::optional<LogRecord> GetControl(RecordReader& in) {
   const auto kind = static_cast<ControlKind>(in.Get<std::uint32_t>());
   const auto move = GetId<MoveId>(in);
   switch (kind) {
-    case ControlKind::kOwn:
-      return OwnRecord{.epoch = GetId<UnitEpoch>(in), .move = move};
-    case ControlKind::kFreeze: {
-      const auto lsn = GetId<Lsn>(in);
-      return FreezeRecord{.move = move, .lsn = lsn, .touched = GetVersions(in)};
+    case ControlKind::kOwn: {
+      OwnRecord own{.epoch = GetId<UnitEpoch>(in), .move = move};
+      own.lsn = GetId<Lsn>(in);
+      own.windows = GetWindows(in);
+      return own;
     }
-    case ControlKind::kUnfreeze:
-      return UnfreezeRecord{.move = move};
-    case ControlKind::kRelease:
-      return ReleaseRecord{.move = move};
+    case ControlKind::kRelease: {
+      ReleaseRecord release;
+      release.released.move = move;
+      release.released.to = GetId<NodeId>(in);
+      release.released.epoch = GetId<UnitEpoch>(in);
+      release.lsn = GetId<Lsn>(in);
+      release.touched = GetVersions(in);
+      return release;
+    }
+    case ControlKind::kAbort:
+      return AbortRecord{.move = move};
     case ControlKind::kTrim:
       return TrimRecord{.move = move};
     case ControlKind::kImport: {
       const auto source = GetId<NodeId>(in);
       return ImportRecord{.move = move, .source = source, .source_epoch = GetId<UnitEpoch>(in)};
-    }
-    case ControlKind::kSeal: {
-      const auto lsn = GetId<Lsn>(in);
-      return SealRecord{.move = move, .lsn = lsn, .windows = GetWindows(in)};
     }
     case ControlKind::kDiscard:
       return DiscardRecord{.move = move};
@@ -166,6 +165,7 @@ std::string EncodeUnitAtRest(const RestoredUnit& record) {
   Put(record.unit, out);
   out.Put(ToInt(durable.epoch));
   out.Put(ToInt(durable.min_move));
+  out.Put(ToInt(durable.relocated));
   out.Put(ToInt(durable.lsn));
   out.Put(ToInt(record.folded));
   PutWindows(durable.windows, out);
@@ -179,6 +179,7 @@ absl::StatusOr<RestoredUnit> DecodeUnitAtRest(std::span<const std::byte> bytes) 
   record.unit = GetUnit(in);
   record.durable.epoch = GetId<UnitEpoch>(in);
   record.durable.min_move = GetId<MoveId>(in);
+  record.durable.relocated = GetId<MoveId>(in);
   record.durable.lsn = GetId<Lsn>(in);
   record.folded = GetId<PlanVersion>(in);
   record.durable.windows = GetWindows(in);

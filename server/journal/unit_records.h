@@ -29,7 +29,7 @@ struct ReservedUnitRecord {
   std::uint32_t device = 0;
   RowRun run;
 };
-// A unit at rest, or none of whose rows are here, in a snapshot: without import, room or freeze.
+// A unit at rest, or none of whose rows are here, in a snapshot: without import or room.
 std::string EncodeUnitAtRest(const RestoredUnit& record);
 absl::StatusOr<RestoredUnit> DecodeUnitAtRest(std::span<const std::byte> bytes);
 

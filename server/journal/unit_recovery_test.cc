@@ -444,13 +444,12 @@ class Trial {
     for (const RestoredUnit& unit : journal(n).recovery().node.units) {
       restored_[n][unit.unit.row_granule] = unit;
       const UnitDurable& durable = unit.durable;
-      if (durable.epoch == UnitEpoch{0} && durable.retained == MoveId{0}) continue;
+      if (durable.epoch == UnitEpoch{0} && !durable.released.has_value()) continue;
       if (unit.folded != PlanVersion{}) {
         SetFolded(n, unit.unit.row_granule, unit.folded);
         continue;
       }
       auto gate = std::make_shared<ScriptedGate>(durable.windows);
-      if (durable.frozen != MoveId{0}) gate->Freeze();
       if (durable.epoch == UnitEpoch{0}) gate->Release(NodeId{});
       SetGate(n, unit.unit.row_granule, gate);
     }
@@ -616,41 +615,46 @@ class Trial {
     }
   }
 
-  // Until the target holds the unit as it is, frozen at the source.
-  void CopyFrozen(std::size_t source, std::size_t target, std::uint32_t unit) {
+  // Until the target holds the unit, frozen at the source (whose death ends that). Returns the lsn.
+  Lsn CopyFrozen(std::size_t source, std::size_t target, std::uint32_t unit) {
     moves_[unit] = Next(moves_[unit]);
     GateOf(source, unit);
     Train();
     MaybeKillAny();
     GateOf(source, unit);
-    Copy(source, target, unit, Lsn{1});
+    Lsn cut{1};
+    Copy(source, target, unit, cut);
     Train();
     MaybeKillAny();
-    ScriptedGate& gate = GateOf(source, unit);
-    RunInOrder(host(source), kTable, [&] { gate.Freeze(); });
-    const UnitShape shape = *host(source).ShapeOf(IdOf(unit));
-    Control(source, unit,
-            FreezeRecord{moves_[unit], Lsn{2}, ChunkVersions(shape.chunks(), Lsn{2})});
-    do {
+    for (bool is_held = false; !is_held && !::testing::Test::HasFailure();) {
+      cut = Next(cut);
+      ScriptedGate& gate = GateOf(source, unit);
+      RunInOrder(host(source), kTable, [&] { gate.Freeze(); });
       Train();
-      MaybeKill(source);
-      Copy(source, target, unit, Lsn{2});
-    } while (MaybeKill(target) && !::testing::Test::HasFailure());
-    // Chunks that were lost with an unsynced tail are sent again.
-    Copy(source, target, unit, Lsn{2});
+      if (MaybeKill(source)) continue;
+      Copy(source, target, unit, cut);
+      is_held = !MaybeKill(target);
+    }
+    return cut;
   }
 
   void Move(std::uint32_t unit) {
     const std::size_t source = owners_[unit], target = 1 - source;
-    CopyFrozen(source, target, unit);
+    const Lsn cut = CopyFrozen(source, target, unit);
     if (::testing::Test::HasFailure()) return;
-    Control(target, unit, SealRecord{moves_[unit], Lsn{2}, GateOf(source, unit).windows()});
-    Train();
-    MaybeKillAny();
     epochs_[unit] = Next(epochs_[unit]);
     const UnitWindows windows = GateOf(source, unit).windows();
+    const std::uint32_t chunks = host(source).ShapeOf(IdOf(unit))->chunks();
+    const NodeId to{static_cast<std::uint32_t>(target + 1)};
+    const ReleasedState released{moves_[unit], to, epochs_[unit]};
+    Control(source, unit, ReleaseRecord{released, cut, ChunkVersions(chunks, cut)});
+    ScriptedGate& old = GateOf(source, unit);
+    RunInOrder(host(source), kTable, [&] { old.Release(to); });
+    Train();
+    MaybeKillAny();
+    Copy(source, target, unit, cut);  // Chunks that were lost with a tail are sent again.
     devices_[unit] = restored_[target][unit].device;
-    Control(target, unit, OwnRecord{epochs_[unit], moves_[unit]});
+    Control(target, unit, OwnRecord{epochs_[unit], moves_[unit], cut, windows});
     if (!MaybeKill(target)) {
       auto gate = std::make_shared<ScriptedGate>(windows);
       const absl::Status status = AwaitStatus(
@@ -663,11 +667,7 @@ class Trial {
     EXPECT_EQ(gates_[target][unit]->windows(), windows);
     owners_[unit] = target;
     Train();
-    ScriptedGate& old = GateOf(source, unit);
-    RunInOrder(host(source), kTable, [&] { old.Release(NodeId{}); });
-    Control(source, unit, ReleaseRecord{moves_[unit]});
     MaybeKillAny();
-    Train();
     Control(source, unit, TrimRecord{moves_[unit]});
     if (!MaybeKill(source)) {
       const absl::Status status =
@@ -692,7 +692,7 @@ class Trial {
       restored_[target].erase(unit);
     }
     ScriptedGate& gate = GateOf(source, unit);
-    Control(source, unit, UnfreezeRecord{moves_[unit]});
+    Control(source, unit, AbortRecord{moves_[unit]});
     if (MaybeKill(source)) return Train();
     RunInOrder(host(source), kTable, [&] { gate.Unfreeze(); });
     Train();

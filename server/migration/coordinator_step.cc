@@ -17,35 +17,39 @@ class CoordinatorStepper {
 
   void On(const StartMove& event) {
     if (IsUnknown()) return Do(ReadFromStore{});
-    Put(event.is_anew ? OpenedAnew(record(), event.target)
-                      : Opened(record(), event.target, guards_));
+    Put(event.is_anew ? OpenedAnew(record(), event.target) : Opened(record(), event.target));
   }
 
-  void On(const CancelMove&) {
-    if (!IsUnknown()) Put(Aborted(record(), record().move));
+  // Only the source can say that it will not hand the unit over. Where there is none, or it is
+  // lost, the target says that it will not take it.
+  void On(const CancelMove& event) {
+    if (record().phase != MovePhase::kOpen) return;
+    if (IsAnew(record()) || !guards_.abort_asks_source)
+      return Put(Aborted(record(), record().move));
+    Do(TellCancel{.to = event.source_is_lost ? record().target : record().source,
+                  .record = record(),
+                  .source_is_lost = event.source_is_lost});
   }
 
   void On(const CoordinatorTick&) {
     if (!guards_.facts_are_repeated && !IsUnknown()) return;
     Do(ReadFromStore{});
-    if (!guards_.cleanup_waits_for_cover) Put(Cleaned(record(), record().move));
   }
 
   void On(const ReportEvent& event) {
     if (IsUnknown()) return;
     const MoveReport& report = event.report;
     switch (report.kind) {
-      case ReportKind::kCaughtUp:
-        if (record().phase == MovePhase::kOpen && record().move == report.move) {
-          Do(TellFreeze{record().source, record()});
-        }
+      case ReportKind::kHandedOver:
+        return Put(HandedOver(record(), report.move, guards_));
+      case ReportKind::kReady:
+        if (IsAnew(record())) Put(HandedOver(record(), report.move, guards_));
         return;
-      case ReportKind::kSealed:
-        return Put(Committed(record(), report.move, guards_));
       case ReportKind::kRefused:
+        if (record().move == report.move) On(CancelMove{});
+        return;
+      case ReportKind::kAborted:
         return Put(Aborted(record(), report.move));
-      case ReportKind::kCovered:
-        return Put(Cleaned(record(), report.move));
     }
   }
 

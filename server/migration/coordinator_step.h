@@ -30,7 +30,9 @@ struct StartMove {
   NodeId target{};
   bool is_anew = false;  // The owner is lost: the unit begins at initial values.
 };
-struct CancelMove {};       // By an operator, or because the move takes too long.
+struct CancelMove {  // By an operator, or because the move takes too long.
+  bool source_is_lost = false;
+};
 struct CoordinatorTick {};  // Now and then, while a move is not over.
 struct ReportEvent {
   MoveReport report;
@@ -47,11 +49,12 @@ struct TellRecord {       // RecordEvent at the node.
   NodeId to{};
   UnitRecord record;
 };
-struct TellFreeze {  // FreezeEvent at the node.
+struct TellCancel {  // CancelEvent at the node.
   NodeId to{};
   UnitRecord record;
+  bool source_is_lost = false;
 };
-using CoordinatorAction = std::variant<PutToStore, ReadFromStore, TellRecord, TellFreeze>;
+using CoordinatorAction = std::variant<PutToStore, ReadFromStore, TellRecord, TellCancel>;
 
 struct CoordinatorStep {
   CoordinatedUnit state;

@@ -15,29 +15,30 @@ struct Guards {
   bool fence_at_apply = true;  // Owner and freeze are checked again where the update is decided.
 
   // The source.
-  bool unfreeze_by_record = true;      // Only the store's record ends a freeze, no timer does.
-  bool freeze_persisted = true;        // FREEZE is in the log before the final cut leaves.
-  bool version_is_applied = true;      // A chunk claims what was written, not what was decided.
-  bool windows_travel = true;          // The dedup windows are part of the final cut.
-  bool source_min_move = true;         // A freeze of an ended move is dropped.
-  bool trim_waits_for_cleanup = true;  // A released copy stays until the record says CLEANED.
+  bool version_is_applied = true;  // A chunk claims what was written, not what was decided.
+  bool windows_travel = true;      // The dedup windows are part of the cut.
+  bool source_min_move = true;     // Late messages of an ended move are dropped.
+  bool holds_match_cut = true;     // It lets go only if the target holds the unit as it is now.
+  bool release_synced = true;      // RELEASE is on disk before anyone is told.
+  bool reads_stop = true;          // Lookups end before the target is told.
+  bool abort_synced = true;        // ABORT is on disk before anyone is told.
+  bool trim_waits = true;          // The kept rows stay until the target says that it is covered.
 
   // The target.
   bool target_min_move = true;  // An import of an ended move never starts again.
   bool chunk_order = true;      // An older chunk never overwrites a newer one.
   // A delta is applied only to the state that it was computed against.
   bool delta_base = true;
-  bool seal_checks_chunks = true;  // SEAL needs every chunk as new as the final cut says.
-  bool seal_persisted = true;      // SEAL is in the log before anyone is told.
-  bool activate_on_record = true;  // The target serves on the committed record, not on its seal.
+  bool holds_every_chunk = true;   // It holds a cut when every chunk is as new as that says.
+  bool acquire_waits = true;       // It serves on the source's word, not on what it holds.
+  bool acquire_checks_cut = true;  // The source's word is about the very cut that it holds.
+  bool cover_synced = true;        // It says that it is covered when its log is on disk.
 
   // The coordinator and the record.
-  bool compare_and_put = true;          // The record changes only from the value that was read.
-  bool commit_needs_open = true;        // An aborted move never commits.
-  bool commit_matches_move = true;      // A seal commits the move it was made for.
-  bool cleanup_waits_for_cover = true;  // CLEANED only when the new copy survives on its own.
-  bool open_waits_for_cleanup = true;   // The next move only after CLEANED.
-  bool facts_are_repeated = true;       // Each tick says again what may have been lost.
+  bool compare_and_put = true;     // The record changes only from the value that was read.
+  bool abort_asks_source = true;   // A move is aborted by the source's word only.
+  bool facts_match_move = true;    // The end of a move changes no record of another one.
+  bool facts_are_repeated = true;  // Each tick says again what may have been lost.
 
   // The next process.
   // The log gives out no lsn that an earlier process may have used and lost.
@@ -54,23 +55,24 @@ struct GuardName {
 inline constexpr std::array kGuardNames = {
     GuardName{"dedup_checked", &Guards::dedup_checked},
     GuardName{"fence_at_apply", &Guards::fence_at_apply},
-    GuardName{"unfreeze_by_record", &Guards::unfreeze_by_record},
-    GuardName{"freeze_persisted", &Guards::freeze_persisted},
     GuardName{"version_is_applied", &Guards::version_is_applied},
     GuardName{"windows_travel", &Guards::windows_travel},
     GuardName{"source_min_move", &Guards::source_min_move},
-    GuardName{"trim_waits_for_cleanup", &Guards::trim_waits_for_cleanup},
+    GuardName{"holds_match_cut", &Guards::holds_match_cut},
+    GuardName{"release_synced", &Guards::release_synced},
+    GuardName{"reads_stop", &Guards::reads_stop},
+    GuardName{"abort_synced", &Guards::abort_synced},
+    GuardName{"trim_waits", &Guards::trim_waits},
     GuardName{"target_min_move", &Guards::target_min_move},
     GuardName{"chunk_order", &Guards::chunk_order},
     GuardName{"delta_base", &Guards::delta_base},
-    GuardName{"seal_checks_chunks", &Guards::seal_checks_chunks},
-    GuardName{"seal_persisted", &Guards::seal_persisted},
-    GuardName{"activate_on_record", &Guards::activate_on_record},
+    GuardName{"holds_every_chunk", &Guards::holds_every_chunk},
+    GuardName{"acquire_waits", &Guards::acquire_waits},
+    GuardName{"acquire_checks_cut", &Guards::acquire_checks_cut},
+    GuardName{"cover_synced", &Guards::cover_synced},
     GuardName{"compare_and_put", &Guards::compare_and_put},
-    GuardName{"commit_needs_open", &Guards::commit_needs_open},
-    GuardName{"commit_matches_move", &Guards::commit_matches_move},
-    GuardName{"cleanup_waits_for_cover", &Guards::cleanup_waits_for_cover},
-    GuardName{"open_waits_for_cleanup", &Guards::open_waits_for_cleanup},
+    GuardName{"abort_asks_source", &Guards::abort_asks_source},
+    GuardName{"facts_match_move", &Guards::facts_match_move},
     GuardName{"facts_are_repeated", &Guards::facts_are_repeated},
     GuardName{"lsns_begin_anew", &Guards::lsns_begin_anew},
 };

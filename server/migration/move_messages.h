@@ -37,7 +37,8 @@ struct Chunk {
   bool operator==(const Chunk&) const = default;
 };
 
-// Source to target, frozen: the cut. Nothing was or will be updated beyond `lsn` at the source.
+// Source to target, frozen: the cut. If the unit is handed over at it, nothing was or will be
+// updated beyond `lsn` at the source.
 struct FinalCut {
   MoveId move{};
   Lsn lsn{};
@@ -46,11 +47,33 @@ struct FinalCut {
   bool operator==(const FinalCut&) const = default;
 };
 
+// Target to source: all of that cut is staged. No lsn of a unit is given out twice, whatever dies
+// (BeginProcess), so it names the cut.
+struct Holds {
+  MoveId move{};
+  Lsn lsn{};
+  bool operator==(const Holds&) const = default;
+};
+
+// Source to target: the unit is yours, as of that cut. It is synced at the source.
+struct Release {
+  MoveId move{};
+  UnitEpoch epoch{};  // Under which the target owns the unit.
+  Lsn lsn{};
+  bool operator==(const Release&) const = default;
+};
+
+// Target to source: the unit is safe here, the rows that were kept are not needed.
+struct Covered {
+  MoveId move{};
+  bool operator==(const Covered&) const = default;
+};
+
 enum class ReportKind : std::uint8_t {
-  kCaughtUp,  // Source: little enough is behind to freeze.
-  kSealed,    // Target: the whole cut is durable here.
-  kRefused,   // Target: no room, or a seal that cannot be made good.
-  kCovered,   // New owner: the copy survives without the source's (replica or checkpoint).
+  kHandedOver,  // Source or target: the move has taken place.
+  kReady,       // Target of a unit that begins anew: its initial rows are staged.
+  kRefused,     // Target: no room, or rows that cannot be taken in.
+  kAborted,     // Source: the move will not take place. Target, if the source is lost: likewise.
 };
 
 // Either end to the coordinator.

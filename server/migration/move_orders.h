@@ -17,33 +17,32 @@ namespace embla {
 struct UnitOrder {
   UnitId unit = {};
   UnitRecord record = {};
-  bool freeze = false;  // The source makes the final cut of the record's move.
+  bool cancels = false;  // The record's open move is not wanted any more.
+  // The source of the record's last move is lost for good: the target answers a cancel, and takes
+  // over what the record says is its own.
+  bool source_is_lost = false;
   // Open moves only: the target's device, and the rows that it has once the job is over.
   std::uint32_t target_device = 0;
   RowRun run = {};
-  // Open moves only: where the two ends listen, host:port.
-  std::string source_address = {};
-  std::string target_address = {};
   std::uint64_t bytes_per_second = 0;  // Limit for all moves of the source together; 0: no limit.
   // The node has said that it owns the unit, and does not by the record: it keeps the rows aside
   // and answers kSettled.
   bool settles = false;
   // The record's table only counts: the rows of its units that are kept aside are dropped.
   bool drops_aside = false;
-  // The newest plan that came from the coordinator before the order; the receiver notes it.
-  PlanVersion heard_plan{};
+  // The coordinator's plan when it sent the order: of what the record says, it knows.
+  PlanVersion plan{};
   bool operator==(const UnitOrder&) const = default;
 };
 
 // Node to coordinator.
 struct UnitReport {
   enum class Kind : std::uint8_t {
-    kCaughtUp,    // See ReportKind.
-    kSealed,      // See ReportKind.
+    kHandedOver,  // See ReportKind.
+    kReady,       // See ReportKind.
     kRefused,     // See ReportKind.
-    kCovered,     // See ReportKind.
+    kAborted,     // See ReportKind.
     kReadRecord,  // Tell this node the unit's record, even if it is no end of the last move.
-    kAbort,       // The source: the freeze lasts too long, put Aborted(record, move).
     kProgress,    // The counters only.
     kSettled,     // An order that settles was carried out.
   };
@@ -51,7 +50,7 @@ struct UnitReport {
   UnitId unit = {};
   Kind kind = Kind::kProgress;
   MoveId move{};
-  std::string message = {};      // Reason for kRefused and kAbort.
+  std::string message = {};      // Reason for kRefused and kAborted.
   std::uint64_t bytes_sent = 0;  // The source: of this move so far.
   // The source, once it is over: how long the unit's updates were refused.
   absl::Duration frozen = absl::ZeroDuration();

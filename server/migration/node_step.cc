@@ -11,28 +11,40 @@ namespace detail {
 void NodeStepper::On(const RecordEvent& event) {
   const UnitRecord& record = event.record;
   if (IsNewer(record, unit().seen)) unit().seen = record;
+  AnswerIfOver(record);
   if (record.epoch < durable().epoch) return;
-  InstallIfCommitted(record);
-  EndFreezeIfMoveEnded(record);
-  ReleaseIfMoved(record);
-  TrimIfCleaned(record);
+  InstallIfGranted(record, event.source_is_lost);
+  PutAsideIfMoved(record);
+  TrimIfMovedOn(record);
   DiscardIfEnded(record);
   ImportIfOpen(record);
-  if (IsWithinNode(record)) return ChangeDevice(record);
-  const bool is_done = record.phase == MovePhase::kCommitted && unit().is_covered &&
-                       record.owner == context_.self && record.epoch == durable().epoch;
-  if (is_done) Report(ReportKind::kCovered, record.committed);
+  if (IsWithinNode(record)) ChangeDevice(record);
+}
+
+// The record may not know yet what has become of its move.
+void NodeStepper::AnswerIfOver(const UnitRecord& record) {
+  if (record.phase != MovePhase::kOpen) return;
+  const MoveId move = record.move;
+  const auto& released = durable().released;
+  const bool has_released = released.has_value() && released->move == move && !unit().is_releasing;
+  const bool has_taken_over = Owns(unit()) && record.target == context_.self &&
+                              !IsWithinNode(record) && durable().epoch == Next(record.epoch);
+  const bool has_trimmed = !Owns(unit()) && unit().seen.committed == move;
+  if (has_released || has_taken_over || has_trimmed) {
+    return Report(ReportKind::kHandedOver, move);
+  }
+  const bool is_source = Owns(unit()) && record.source == context_.self &&
+                         record.epoch == durable().epoch && move < durable().min_move;
+  if (!is_source) return;
+  Report(durable().relocated == move ? ReportKind::kHandedOver : ReportKind::kAborted, move);
 }
 
 void NodeStepper::On(const NodeTick&) {
   if (!guards_.facts_are_repeated) return;
-  const auto& import = durable().import;
-  if (!import.has_value()) return;
-  if (import->is_sealed || Owns(unit())) {
-    Report(ReportKind::kSealed, import->move);
-  } else {
-    FetchImport();
-  }
+  unit().is_tired = false;
+  if (unit().frozen != MoveId{0}) SendFinalCut(unit().seen.target);
+  RepeatRelease();
+  if (durable().import.has_value() && !Owns(unit())) FetchImport();
 }
 
 }  // namespace detail

@@ -2,9 +2,10 @@
 // The source's part is in source_steps.cc, the target's in target_steps.cc, updates and lookups in
 // update_steps.cc. docs/migration.md is the protocol; tests/model drives exactly these functions.
 //
-// Duties of the code that executes the actions of one step: - in order; a control LogAction is on
-// disk before the next action starts, and if the process dies
-//   in between, the step did not happen, or what followed was lost: both are harmless;
+// Duties of the code that executes the actions of one step:
+// - in order; a control LogAction is on disk before the next action starts (that of an OwnRecord in
+//   the log), and if the process dies in between, the step did not happen, or what followed was
+//   lost: both are harmless;
 // - the unit's steps are one at a time (the unit's lock);
 // - rows are written in the order of their lsn; then, and only then, WrittenEvent.
 #pragma once
@@ -28,7 +29,7 @@ struct UnitContext {
   NodeId self{};
   std::uint32_t chunks = 1;         // Chunks of the unit; the same on every node.
   std::uint32_t credit_chunks = 8;  // A target lets this many be on their way.
-  std::uint32_t behind_max = 0;     // A source asks to be frozen when so many chunks are behind.
+  std::uint32_t behind_max = 0;     // A source freezes when so many chunks are behind.
   Guards guards = {};
 };
 
@@ -69,17 +70,22 @@ struct WrittenEvent {  // Rows hold every update up to here.
 };
 struct RecordEvent {  // A record from the store, by whatever way, however old.
   UnitRecord record;
+  bool source_is_lost = false;  // The source of its last move, for good.
 };
-struct FreezeEvent {  // The coordinator wants the final cut of the record's open move.
+struct CancelEvent {  // The coordinator does not want the record's open move any more.
   UnitRecord record;
+  bool source_is_lost = false;  // For good: the target's word ends the move.
 };
 struct FreezeDeadline {};  // The freeze lasts too long.
-struct ReservedEvent {     // Memory and disk for an import.
+struct ReleaseSynced {     // The log's RELEASE of that move.
+  MoveId move{};
+};
+struct ReservedEvent {  // Memory and disk for an import.
   MoveId move{};
   bool ok = false;
 };
-struct CoveredEvent {};  // A replica or checkpoint holds what this node installed.
-struct NodeTick {};      // Now and then: repeat what may have been lost.
+struct OwnSynced {};  // The log's OWN of the unit.
+struct NodeTick {};   // Now and then: repeat what may have been lost.
 struct PullEvent {
   NodeId from{};
   Pull pull;
@@ -90,13 +96,25 @@ struct ChunkEvent {  // Its rows have arrived whole.
 struct FinalEvent {
   FinalCut cut;
 };
+struct HoldsEvent {
+  NodeId from{};
+  Holds holds;
+};
+struct ReleaseEvent {
+  NodeId from{};
+  Release release;
+};
+struct CoveredEvent {
+  Covered covered;
+};
 struct DropAsideEvent {};  // An operator gives up rows that are kept aside.
 using NodeEvent =
-    std::variant<UnitUpdate, WrittenEvent, RecordEvent, FreezeEvent, FreezeDeadline, ReservedEvent,
-                 CoveredEvent, NodeTick, PullEvent, ChunkEvent, FinalEvent, DropAsideEvent>;
+    std::variant<UnitUpdate, WrittenEvent, RecordEvent, CancelEvent, FreezeDeadline, ReleaseSynced,
+                 OwnSynced, ReservedEvent, NodeTick, PullEvent, ChunkEvent, FinalEvent, HoldsEvent,
+                 ReleaseEvent, CoveredEvent, DropAsideEvent>;
 
 // ---- Actions.
-struct LogAction {
+struct LogAction {  // ReleaseSynced or OwnSynced follows those of their records.
   LogRecord record;
 };
 struct WriteRows {  // The update's optimizer step; WrittenEvent follows.
@@ -114,14 +132,21 @@ struct SendFinal {
   NodeId to{};
   FinalCut cut;
 };
+struct SendCovered {
+  NodeId to{};
+  Covered covered;
+};
 struct SendReport {
   MoveReport report;
 };
-struct PutRecord {  // RecordEvent with what the store then holds follows, hit or miss.
-  UnitRecord expected;
-  UnitRecord desired;
+struct SendHolds {
+  NodeId to{};
+  Holds holds;
 };
-struct ReadRecord {};  // RecordEvent follows.
+struct SendRelease {
+  NodeId to{};
+  Release release;
+};
 struct ReserveImport {
   MoveId move{};
 };
@@ -135,9 +160,9 @@ struct RelocateRows {     // The unit's rows change to the device where room is 
 };
 struct DiscardStaged {};
 struct TrimRows {};
-using NodeAction = std::variant<LogAction, WriteRows, SendPull, SendChunk, SendFinal, SendReport,
-                                PutRecord, ReadRecord, ReserveImport, StageChunk, ResetStaged,
-                                InstallStaged, RelocateRows, DiscardStaged, TrimRows>;
+using NodeAction = std::variant<LogAction, WriteRows, SendPull, SendChunk, SendFinal, SendHolds,
+                                SendRelease, SendCovered, SendReport, ReserveImport, StageChunk,
+                                ResetStaged, InstallStaged, RelocateRows, DiscardStaged, TrimRows>;
 
 struct NodeStep {
   UnitState state;

@@ -13,14 +13,16 @@ constexpr NodeId kTarget{2};
 const UnitRecord kFresh{.owner = kSource};
 const UnitRecord kOpen = *Opened(kFresh, kTarget);
 const UnitRecord kAborted = *Aborted(kOpen, MoveId{1});
-const UnitRecord kCommitted = *Committed(kOpen, MoveId{1});
-const UnitRecord kCleaned = *Cleaned(kCommitted, MoveId{1});
+const UnitRecord kMoved = *HandedOver(kOpen, MoveId{1});
+const ReleaseSynced kSynced{MoveId{1}};
 
 // One node; keeps what each step asked for.
 class Node {
  public:
-  Node(NodeId self, UnitDurable durable) : state_(Recovered(std::move(durable), {}, 2)) {
+  Node(NodeId self, UnitDurable durable, std::uint32_t behind_max = 0)
+      : state_(Recovered(std::move(durable), {}, 2)) {
     context_.self = self;
+    context_.behind_max = behind_max;
     context_.chunks = 2;
     context_.credit_chunks = 1;
   }
@@ -61,9 +63,23 @@ class Node {
   PartAnswer answer_;
 };
 
+// The target has everything.
 Node FrozenSource() {
   Node node = Node::Source();
-  node.On(FreezeEvent{kOpen});
+  node.On(RecordEvent{kOpen});
+  node.PullHolding({Lsn{1}, Lsn{1}});
+  return node;
+}
+
+Node ReleasingSource() {
+  Node node = FrozenSource();
+  node.On(HoldsEvent{kTarget, {MoveId{1}, Lsn{1}}});
+  return node;
+}
+
+Node ReleasedSource() {
+  Node node = ReleasingSource();
+  node.On(kSynced);
   return node;
 }
 
@@ -74,12 +90,14 @@ Node ImportingTarget() {
   return node;
 }
 
-Node SealedTarget() {
+Node HoldingTarget() {
   Node node = ImportingTarget();
   for (std::uint32_t c = 0; c < 2; ++c) node.On(ChunkEvent{{MoveId{1}, c, Lsn{0}, Lsn{1}}});
   node.On(FinalEvent{{MoveId{1}, Lsn{1}, {Lsn{1}, Lsn{1}}, {}}});
   return node;
 }
+
+const ReleaseEvent kRelease{kSource, {MoveId{1}, UnitEpoch{2}, Lsn{1}}};
 
 TEST(NodeStepUpdate, IsDecidedOnceAndRepeatedIsDuplicate) {
   Node node = Node::Source();
@@ -96,27 +114,49 @@ TEST(NodeStepUpdate, FrozenUnitAnswersFrozenAndServesLookups) {
   EXPECT_EQ(CheckLookup(node.state(), UnitEpoch{1}).status, PartStatus::kApplied);
 }
 
-TEST(NodeStepUpdate, AfterTheCommitAnswersMovedWithTheOwner) {
-  Node node = FrozenSource();
-  node.On(RecordEvent{kCommitted});
-  EXPECT_EQ(node.Update(1), PartStatus::kMoved);
-  EXPECT_EQ(node.answer().owner, kTarget);
-  EXPECT_EQ(node.answer().epoch, UnitEpoch{2});
+// Until it is on disk, a crash may undo it: nobody is sent away, and nobody else answers lookups.
+TEST(NodeStepUpdate, UntilTheReleaseIsSyncedItIsRefusedAndLookupsAreServed) {
+  Node node = ReleasingSource();
+  EXPECT_EQ(node.Update(1), PartStatus::kFrozen);
+  EXPECT_EQ(CheckLookup(node.state(), UnitEpoch{1}).status, PartStatus::kApplied);
+  EXPECT_EQ(node.Find<SendRelease>(), nullptr);
+}
+
+TEST(NodeStepUpdate, AfterwardsTheNewOwnerIsNamed) {
+  Node node = ReleasedSource();
+  for (int process = 0; process < 2; ++process) {
+    EXPECT_EQ(node.Update(1), PartStatus::kMoved);
+    EXPECT_EQ(node.answer().owner, kTarget);
+    EXPECT_EQ(node.answer().epoch, UnitEpoch{2});
+    EXPECT_EQ(CheckLookup(node.state(), UnitEpoch{1}).status, PartStatus::kMoved);
+    node.Restart();
+  }
 }
 
 TEST(NodeStepUpdate, NewerEpochThanTheNodeKnowsIsEpochAhead) {
-  EXPECT_EQ(CheckLookup(SealedTarget().state(), UnitEpoch{2}).status, PartStatus::kEpochAhead);
+  EXPECT_EQ(CheckLookup(HoldingTarget().state(), UnitEpoch{2}).status, PartStatus::kEpochAhead);
 }
 
-TEST(NodeStepSource, SendsChunksWithinTheCreditThenSaysItIsCaughtUp) {
+TEST(NodeStepSource, SendsChunksWithinTheCreditThenFreezes) {
   Node node = Node::Source();
+  node.On(RecordEvent{kOpen});
   node.PullHolding({Lsn{0}, Lsn{0}});
   ASSERT_NE(node.Find<SendChunk>(), nullptr);
   EXPECT_EQ(node.Find<SendChunk>()->chunk, (Chunk{MoveId{1}, 0, Lsn{0}, Lsn{1}}));
   node.PullHolding({Lsn{1}, Lsn{0}});
   EXPECT_EQ(node.Find<SendChunk>()->chunk.chunk, 1u);
+  EXPECT_FALSE(IsFrozen(node.state()));
   node.PullHolding({Lsn{1}, Lsn{1}});
-  EXPECT_EQ(node.Find<SendReport>()->report.kind, ReportKind::kCaughtUp);
+  EXPECT_TRUE(IsFrozen(node.state()));
+  EXPECT_NE(node.Find<SendFinal>(), nullptr);
+}
+
+TEST(NodeStepSource, WithoutTheOrderItSendsAndDoesNotFreeze) {
+  Node node = Node::Source();
+  node.PullHolding({Lsn{1}, Lsn{1}});
+  EXPECT_FALSE(IsFrozen(node.state()));
+  node.On(HoldsEvent{kTarget, {MoveId{1}, Lsn{1}}});
+  EXPECT_FALSE(node.has_actions());
 }
 
 TEST(NodeStepSource, SendsADeltaForAChunkThatWasUpdated) {
@@ -128,70 +168,115 @@ TEST(NodeStepSource, SendsADeltaForAChunkThatWasUpdated) {
   EXPECT_EQ(node.Find<SendChunk>()->chunk, (Chunk{MoveId{1}, 1, Lsn{1}, Lsn{2}}));
 }
 
-TEST(NodeStepSource, FreezeWaitsForDecidedUpdatesThenLogsAndCuts) {
-  Node node = Node::Source();
+TEST(NodeStepSource, AFreezeWaitsForDecidedUpdatesThenCuts) {
+  Node node(kSource, FreshUnit(2), /*behind_max=*/1);
+  node.On(RecordEvent{kOpen});
   node.Update(1);
-  node.On(FreezeEvent{kOpen});
-  EXPECT_FALSE(node.has_actions());
+  node.PullHolding({Lsn{1}, Lsn{1}});
+  EXPECT_EQ(node.Find<SendFinal>(), nullptr);
   EXPECT_EQ(node.Update(2), PartStatus::kFrozen);
   node.Written();
-  EXPECT_NE(node.Find<LogAction>(), nullptr);
+  ASSERT_NE(node.Find<SendChunk>(), nullptr) << "the rest";
+  EXPECT_EQ(node.Find<LogAction>(), nullptr) << "a freeze is a memory";
+  node.PullHolding({Lsn{2}, Lsn{1}});
   ASSERT_NE(node.Find<SendFinal>(), nullptr);
   EXPECT_EQ(node.Find<SendFinal>()->cut.lsn, Lsn{2});
   EXPECT_EQ(node.Find<SendFinal>()->cut.windows.sessions().size(), 1u);
 }
 
-TEST(NodeStepSource, TheCutDoesNotOvertakeChunksOnTheirWay) {
-  Node node = Node::Source();
-  node.PullHolding({Lsn{1}, Lsn{0}});
-  ASSERT_NE(node.Find<SendChunk>(), nullptr);
-  node.On(FreezeEvent{kOpen});
-  EXPECT_EQ(node.Find<SendFinal>(), nullptr);
-  EXPECT_EQ(node.Find<SendChunk>(), nullptr);
+TEST(NodeStepSource, ATickSaysTheCutWhateverIsOnItsWay) {
+  Node node = FrozenSource();
+  node.On(NodeTick{});
+  EXPECT_NE(node.Find<SendFinal>(), nullptr);
+}
+
+TEST(NodeStepSource, AFreezeThatLastsTooLongEndsAndRestsUntilTheNextTick) {
+  Node node = FrozenSource();
+  node.On(FreezeDeadline{});
+  EXPECT_EQ(node.Update(1), PartStatus::kApplied);
+  node.Written();
+  node.PullHolding({Lsn{2}, Lsn{1}});
+  EXPECT_FALSE(IsFrozen(node.state()));
+  node.On(NodeTick{});
+  node.PullHolding({Lsn{2}, Lsn{1}});
+  EXPECT_TRUE(IsFrozen(node.state()));
+}
+
+TEST(NodeStepSource, ARestartEndsAFreeze) {
+  Node node = FrozenSource();
+  node.Restart();
+  EXPECT_EQ(node.Update(1), PartStatus::kApplied);
+}
+
+TEST(NodeStepSource, LetsGoOnlyOfTheCutThatTheTargetHolds) {
+  Node node = FrozenSource();
+  node.On(FreezeDeadline{});
+  node.Update(1);
+  node.Written();
+  node.On(HoldsEvent{kTarget, {MoveId{1}, Lsn{1}}});
+  EXPECT_FALSE(node.has_actions());
+  node.On(HoldsEvent{kTarget, {MoveId{1}, Lsn{2}}});
+  ASSERT_NE(node.Find<LogAction>(), nullptr);
+  const auto& release = std::get<ReleaseRecord>(node.Find<LogAction>()->record);
+  EXPECT_EQ(release.released, (ReleasedState{MoveId{1}, kTarget, UnitEpoch{2}}));
+  EXPECT_EQ(release.lsn, Lsn{2});
+}
+
+TEST(NodeStepSource, TellsTargetAndCoordinatorOnceItIsSyncedAndAgainAtEachTick) {
+  Node node = ReleasedSource();
+  for (int time = 0; time < 2; ++time) {
+    ASSERT_NE(node.Find<SendRelease>(), nullptr);
+    EXPECT_EQ(node.Find<SendRelease>()->release, kRelease.release);
+    EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kHandedOver, MoveId{1}}));
+    node.Restart();
+    node.On(NodeTick{});
+  }
+}
+
+// The target has died since, and lost what it had not synced.
+TEST(NodeStepSource, SendsWhatItKeepsUntilTheTargetIsCovered) {
+  Node node = ReleasedSource();
+  node.Restart();
+  node.PullHolding({Lsn{0}, Lsn{1}});
+  EXPECT_NE(node.Find<SendChunk>(), nullptr);
   node.PullHolding({Lsn{1}, Lsn{1}});
   EXPECT_NE(node.Find<SendFinal>(), nullptr);
-}
-
-TEST(NodeStepSource, ARepeatedFreezeSaysTheCutWhateverIsOnItsWay) {
-  Node node = Node::Source();
-  node.PullHolding({Lsn{1}, Lsn{0}});
-  node.On(FreezeEvent{kOpen});
-  node.On(FreezeEvent{kOpen});
-  EXPECT_NE(node.Find<SendFinal>(), nullptr);
-}
-
-TEST(NodeStepSource, FreezeSurvivesARestartAndDeadlineOnlyAsksForTheAbort) {
-  Node node = FrozenSource();
-  node.On(FreezeDeadline{});
-  ASSERT_NE(node.Find<PutRecord>(), nullptr);
-  EXPECT_EQ(node.Find<PutRecord>()->desired, kAborted);
-  node.Restart();
-  node.On(FreezeDeadline{});
-  EXPECT_NE(node.Find<ReadRecord>(), nullptr);
-  EXPECT_EQ(node.Update(1), PartStatus::kFrozen);
-}
-
-TEST(NodeStepSource, AbortEndsTheFreezeAndALateFreezeDoesNothing) {
-  Node node = FrozenSource();
-  node.On(RecordEvent{kAborted});
-  EXPECT_EQ(node.Update(1), PartStatus::kApplied);
-  node.On(FreezeEvent{kOpen});
-  EXPECT_EQ(node.Update(2), PartStatus::kApplied);
-}
-
-TEST(NodeStepSource, KeepsRowsFromCommitToCleanup) {
-  Node node = FrozenSource();
-  node.On(RecordEvent{kCommitted});
-  EXPECT_EQ(node.Find<TrimRows>(), nullptr);
-  EXPECT_EQ(node.state().durable.retained, MoveId{1});
-  node.On(RecordEvent{kCleaned});
+  node.On(HoldsEvent{kTarget, {MoveId{1}, Lsn{1}}});
+  EXPECT_NE(node.Find<SendRelease>(), nullptr);
+  EXPECT_EQ(node.Find<LogAction>(), nullptr);
+  node.On(CoveredEvent{{MoveId{1}}});
   EXPECT_NE(node.Find<TrimRows>(), nullptr);
+  node.On(NodeTick{});
+  EXPECT_FALSE(node.has_actions());
+}
+
+TEST(NodeStepSource, ACancelIsAnsweredByItsWordWhichIsLoggedFirst) {
+  Node node = FrozenSource();
+  node.On(CancelEvent{kOpen});
+  ASSERT_NE(node.Find<LogAction>(), nullptr);
+  EXPECT_TRUE(std::holds_alternative<AbortRecord>(node.Find<LogAction>()->record));
+  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kAborted, MoveId{1}}));
+  EXPECT_EQ(node.Update(1), PartStatus::kApplied);
+  node.Restart();
+  node.On(RecordEvent{kOpen});
+  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kAborted, MoveId{1}}));
+  node.PullHolding({Lsn{1}, Lsn{1}});
+  EXPECT_FALSE(node.has_actions());
+}
+
+TEST(NodeStepSource, ACancelThatComesTooLateHearsThatItIsHandedOver) {
+  Node releasing = ReleasingSource();
+  releasing.On(CancelEvent{kOpen});
+  EXPECT_FALSE(releasing.has_actions());
+  Node node = ReleasedSource();
+  node.On(CancelEvent{kOpen});
+  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kHandedOver, MoveId{1}}));
 }
 
 TEST(NodeStepSource, RefusesATargetThatHoldsWhatTheSourceLost) {
   Node node = Node::Source();
   node.PullHolding({Lsn{9}, Lsn{1}});
-  EXPECT_EQ(node.Find<SendReport>()->report.kind, ReportKind::kRefused);
+  EXPECT_EQ(node.Find<SendReport>()->report.kind, ReportKind::kAborted);
 }
 
 // Its log is older than the move, or the store was.
@@ -199,12 +284,12 @@ TEST(NodeStepSource, KeepsRowsThatItNeverHandedOverAsideUntilAnOperatorGivesThem
   Node node = Node::Source();
   ASSERT_EQ(node.Update(1), PartStatus::kApplied);
   node.Written();
-  node.On(RecordEvent{kCleaned});
+  node.On(RecordEvent{kMoved});
   EXPECT_EQ(node.Update(2), PartStatus::kMoved);
-  EXPECT_EQ(node.state().durable.retained, kAside);
+  EXPECT_TRUE(IsAside(node.state().durable));
   EXPECT_EQ(node.Find<TrimRows>(), nullptr);
-  const UnitRecord back = *Opened(kCleaned, kSource);
-  for (const UnitRecord& record : {kCommitted, kCleaned, back}) {
+  const UnitRecord back = *Opened(kMoved, kSource);
+  for (const UnitRecord& record : {kMoved, back}) {
     node.On(RecordEvent{record});
     EXPECT_EQ(node.Find<TrimRows>(), nullptr);
     EXPECT_EQ(node.Find<ReserveImport>(), nullptr);
@@ -221,33 +306,31 @@ TEST(NodeStepSource, KeepsRowsThatItNeverHandedOverAsideUntilAnOperatorGivesThem
 TEST(NodeStepSource, OfTwoOwnersOfOneEpochTheOneOfTheRecordStays) {
   Node node = Node::Source();
   node.On(RecordEvent{{.owner = kTarget}});
-  EXPECT_EQ(node.state().durable.retained, kAside);
+  EXPECT_TRUE(IsAside(node.state().durable));
 }
 
 TEST(NodeStepSource, GivesUpNothingThatIsNotAside) {
   Node node = FrozenSource();
   node.On(DropAsideEvent{});
   EXPECT_FALSE(node.has_actions());
-  node.On(RecordEvent{kCommitted});
-  node.On(DropAsideEvent{});
-  EXPECT_FALSE(node.has_actions());
+  Node released = ReleasedSource();
+  released.On(DropAsideEvent{});
+  EXPECT_FALSE(released.has_actions());
 }
 
 TEST(StandingOf, TellsWhatTheNodeKnowsOfTheUnitsLastMove) {
   using State = UnitStanding::State;
   const auto standing = [](const Node& node) { return StandingOf(node.state()); };
   EXPECT_EQ(standing(Node::Source()), (UnitStanding{State::kOwned, UnitEpoch{1}, MoveId{0}, {}}));
-  Node source = FrozenSource();
-  EXPECT_EQ(standing(source), (UnitStanding{State::kOwned, UnitEpoch{1}, MoveId{1}, {}}));
-  Node other = source;
-  other.On(RecordEvent{kAborted});
-  EXPECT_EQ(standing(other), (UnitStanding{State::kOwned, UnitEpoch{1}, MoveId{1}, {}}));
-  source.On(RecordEvent{kCommitted});
-  EXPECT_EQ(standing(source).state, State::kHandedOver);
-  EXPECT_EQ(standing(source).last_move, MoveId{1});
-  Node target = SealedTarget();
-  EXPECT_EQ(standing(target), (UnitStanding{State::kSealed, UnitEpoch{1}, MoveId{1}, kSource}));
-  target.On(RecordEvent{kCommitted});
+  Node aborted = FrozenSource();
+  EXPECT_EQ(standing(aborted).last_move, MoveId{0}) << "nothing has become of it yet";
+  aborted.On(CancelEvent{kOpen});
+  EXPECT_EQ(standing(aborted), (UnitStanding{State::kOwned, UnitEpoch{1}, MoveId{1}, {}}));
+  EXPECT_EQ(standing(ReleasedSource()),
+            (UnitStanding{State::kHandedOver, UnitEpoch{2}, MoveId{1}, kTarget}));
+  Node target = HoldingTarget();
+  EXPECT_EQ(standing(target), (UnitStanding{State::kComing, UnitEpoch{1}, MoveId{1}, kSource}));
+  target.On(kRelease);
   EXPECT_EQ(standing(target), (UnitStanding{State::kOwned, UnitEpoch{2}, MoveId{1}, {}}));
 }
 
@@ -277,17 +360,103 @@ TEST(NodeStepTarget, StagesNewerChunksOnTheirBaseOnly) {
   EXPECT_EQ(node.Find<StageChunk>(), nullptr);
 }
 
-TEST(NodeStepTarget, SealsOnlyWithEveryChunkAndInstallsOnlyWhenCommitted) {
+TEST(NodeStepTarget, HoldsACutOnlyWithEveryChunkAndServesOnTheSourcesWord) {
   Node node = ImportingTarget();
   node.On(FinalEvent{{MoveId{1}, Lsn{1}, {Lsn{1}, Lsn{1}}, {}}});
   EXPECT_NE(node.Find<SendPull>(), nullptr);
-  Node sealed = SealedTarget();
-  EXPECT_EQ(sealed.Find<SendReport>()->report.kind, ReportKind::kSealed);
-  EXPECT_EQ(sealed.Update(1), PartStatus::kMoved);
-  sealed.Restart();
-  sealed.On(RecordEvent{kCommitted});
-  EXPECT_NE(sealed.Find<InstallStaged>(), nullptr);
-  EXPECT_EQ(sealed.Update(1), PartStatus::kApplied);
+  Node holding = HoldingTarget();
+  ASSERT_NE(holding.Find<SendHolds>(), nullptr);
+  EXPECT_EQ(holding.Find<SendHolds>()->holds, (Holds{MoveId{1}, Lsn{1}}));
+  EXPECT_EQ(holding.Update(1), PartStatus::kMoved);
+  holding.On(RecordEvent{kMoved});
+  EXPECT_EQ(holding.Find<InstallStaged>(), nullptr) << "the record does not name the cut";
+  holding.On(kRelease);
+  EXPECT_NE(holding.Find<InstallStaged>(), nullptr);
+  EXPECT_EQ(holding.Update(1), PartStatus::kApplied);
+}
+
+TEST(NodeStepTarget, AReleaseOfAnotherCutMakesItAskForTheRest) {
+  Node node = HoldingTarget();
+  node.On(ReleaseEvent{kSource, {MoveId{1}, UnitEpoch{2}, Lsn{2}}});
+  EXPECT_NE(node.Find<SendPull>(), nullptr);
+  EXPECT_EQ(node.Find<InstallStaged>(), nullptr);
+  Node restarted = HoldingTarget();
+  restarted.Restart();
+  restarted.On(kRelease);
+  EXPECT_NE(restarted.Find<SendPull>(), nullptr) << "what it holds has to be said again";
+}
+
+TEST(NodeStepTarget, SaysThatItIsCoveredOnceItsLogIsSynced) {
+  Node node = HoldingTarget();
+  node.On(kRelease);
+  EXPECT_EQ(node.Find<SendCovered>(), nullptr);
+  node.On(kRelease);
+  EXPECT_EQ(node.Find<SendCovered>(), nullptr);
+  node.On(OwnSynced{});
+  ASSERT_NE(node.Find<SendCovered>(), nullptr);
+  EXPECT_EQ(node.Find<SendCovered>()->to, kSource);
+  node.On(kRelease);
+  EXPECT_NE(node.Find<SendCovered>(), nullptr) << "the first one was lost";
+}
+
+TEST(NodeStepTarget, WithALostSourceItPromisesToTakeNothingOver) {
+  const CancelEvent lost{kOpen, /*source_is_lost=*/true};
+  Node node = HoldingTarget();
+  node.On(lost);
+  EXPECT_NE(node.Find<DiscardStaged>(), nullptr);
+  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kAborted, MoveId{1}}));
+  node.On(kRelease);
+  EXPECT_EQ(node.Find<InstallStaged>(), nullptr);
+  Node unaware = Node::Target();
+  unaware.On(lost);
+  EXPECT_NE(unaware.Find<LogAction>(), nullptr);
+  unaware.On(RecordEvent{kOpen});
+  EXPECT_EQ(unaware.Find<ReserveImport>(), nullptr);
+  Node owner = HoldingTarget();
+  owner.On(kRelease);
+  owner.On(lost);
+  EXPECT_EQ(owner.Find<SendReport>()->report, (MoveReport{ReportKind::kHandedOver, MoveId{1}}));
+}
+
+// The coordinator knows that it was handed over, and its source is lost with the cut.
+TEST(NodeStepTarget, WithALostSourceItTakesOverWhatTheRecordSaysIsItsOwn) {
+  const RecordEvent granted{kMoved, /*source_is_lost=*/true};
+  Node holding = HoldingTarget();
+  holding.On(granted);
+  EXPECT_NE(holding.Find<InstallStaged>(), nullptr);
+  EXPECT_EQ(holding.Find<ResetStaged>(), nullptr);
+  EXPECT_EQ(holding.state().durable.epoch, UnitEpoch{2});
+  Node importing = ImportingTarget();
+  importing.On(granted);
+  EXPECT_NE(importing.Find<ResetStaged>(), nullptr) << "nobody has its rows";
+  EXPECT_EQ(std::get<OwnRecord>(importing.Find<LogAction>()->record).lsn, kFirstLsn);
+}
+
+// A second RELEASE of its own says nothing of OWN until it is synced.
+TEST(NodeStepTarget, WhileItLetsGoOfTheUnitItselfNothingIsCovered) {
+  Node node = HoldingTarget();
+  node.On(kRelease);
+  const UnitRecord onward = *Opened(kMoved, NodeId{3});
+  node.On(RecordEvent{onward});
+  node.On(HoldsEvent{NodeId{3}, {MoveId{2}, node.state().durable.lsn}});
+  ASSERT_TRUE(node.state().is_releasing);
+  node.On(kRelease);
+  EXPECT_EQ(node.Find<SendCovered>(), nullptr);
+  node.On(ReleaseSynced{MoveId{2}});
+  node.On(kRelease);
+  EXPECT_NE(node.Find<SendCovered>(), nullptr);
+}
+
+TEST(NodeStepTarget, AUnitThatNobodyHasBeginsByTheRecord) {
+  const UnitRecord open = *OpenedAnew(kFresh, kTarget);
+  Node node = Node::Target();
+  node.On(RecordEvent{open});
+  node.On(ReservedEvent{MoveId{1}, true});
+  EXPECT_NE(node.Find<ResetStaged>(), nullptr);
+  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kReady, MoveId{1}}));
+  node.On(RecordEvent{*HandedOver(open, MoveId{1})});
+  EXPECT_NE(node.Find<InstallStaged>(), nullptr);
+  EXPECT_EQ(node.state().durable.epoch, UnitEpoch{2});
 }
 
 TEST(NodeStepTarget, AbortDiscardsAndTheOldRecordDoesNotImportAgain) {
@@ -300,47 +469,33 @@ TEST(NodeStepTarget, AbortDiscardsAndTheOldRecordDoesNotImportAgain) {
 
 // A move between devices of the source.
 const UnitRecord kWithin = *Opened(kFresh, kSource);
-const UnitRecord kWithinCommitted = *Committed(kWithin, MoveId{1});
 
-Node NodeWithRoom() {
+TEST(NodeStepWithinANode, RowsChangeDevicesAsSoonAsThereIsRoom) {
   Node node = Node::Source();
   node.On(RecordEvent{kWithin});
+  EXPECT_EQ(node.Update(1), PartStatus::kApplied);
   node.On(ReservedEvent{MoveId{1}, true});
-  return node;
-}
-
-TEST(NodeStepWithinANode, ReportsItsRoomAndGoesOnTakingUpdates) {
-  Node node = NodeWithRoom();
-  ASSERT_NE(node.Find<SendReport>(), nullptr);
-  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kSealed, MoveId{1}}));
-  EXPECT_EQ(node.Find<SendPull>(), nullptr);
-  EXPECT_EQ(node.Update(1), PartStatus::kApplied);
-  node.On(RecordEvent{kWithin});
-  EXPECT_EQ(node.Find<RelocateRows>(), nullptr);
-  EXPECT_NE(node.Find<SendReport>(), nullptr);
-}
-
-TEST(NodeStepWithinANode, RowsChangeDevicesOnceTheRecordSaysSo) {
-  Node node = NodeWithRoom();
-  EXPECT_EQ(node.Update(1), PartStatus::kApplied);
-  node.On(RecordEvent{kWithinCommitted});
   ASSERT_NE(node.Find<RelocateRows>(), nullptr);
   EXPECT_EQ(node.Find<RelocateRows>()->move, MoveId{1});
-  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kCovered, MoveId{1}}));
+  const MoveReport done{ReportKind::kHandedOver, MoveId{1}};
+  EXPECT_EQ(node.Find<SendReport>()->report, done);
   EXPECT_EQ(node.Update(1), PartStatus::kDuplicate);
   EXPECT_EQ(node.Update(2), PartStatus::kApplied);
-  node.On(RecordEvent{kWithinCommitted});
-  EXPECT_EQ(node.Find<RelocateRows>(), nullptr);
-  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kCovered, MoveId{1}}));
-  node.On(RecordEvent{kWithin});
-  EXPECT_FALSE(node.has_actions());
+  node.Restart();
+  for (const NodeEvent& again :
+       {NodeEvent(RecordEvent{kWithin}), NodeEvent(CancelEvent{kWithin})}) {
+    node.On(again);
+    EXPECT_EQ(node.Find<RelocateRows>(), nullptr);
+    EXPECT_EQ(node.Find<SendReport>()->report, done);
+  }
 }
 
 TEST(NodeStepWithinANode, AnAbortGivesTheRoomBack) {
-  Node node = NodeWithRoom();
-  node.On(RecordEvent{*Aborted(kWithin, MoveId{1})});
-  EXPECT_NE(node.Find<DiscardStaged>(), nullptr);
+  Node node = Node::Source();
   node.On(RecordEvent{kWithin});
+  node.On(CancelEvent{kWithin});
+  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kAborted, MoveId{1}}));
+  node.On(ReservedEvent{MoveId{1}, true});
   EXPECT_FALSE(node.has_actions());
   EXPECT_EQ(node.Update(1), PartStatus::kApplied);
 }
@@ -352,28 +507,13 @@ TEST(NodeStepWithinANode, WithoutRoomItIsRefused) {
   EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kRefused, MoveId{1}}));
 }
 
-TEST(NodeStepWithinANode, AProcessThatLostItsRoomReservesAgainAfterTheCommit) {
-  Node node = Node::Source();
-  node.On(RecordEvent{kWithinCommitted});
-  ASSERT_NE(node.Find<ReserveImport>(), nullptr);
-  node.On(ReservedEvent{MoveId{1}, true});
-  EXPECT_NE(node.Find<RelocateRows>(), nullptr);
-}
-
-TEST(NodeStepWithinANode, WhatAPeerSendsIsNotTakenIn) {
-  Node node = NodeWithRoom();
-  node.On(ChunkEvent{{MoveId{1}, 0, Lsn{0}, Lsn{1}}});
-  EXPECT_FALSE(node.has_actions());
-  node.On(FinalEvent{{MoveId{1}, Lsn{1}, {Lsn{1}, Lsn{1}}, {}}});
-  EXPECT_FALSE(node.has_actions());
-}
-
 TEST(NodeStepWithinANode, ReplayingTheLogYieldsTheSame) {
   UnitDurable durable = FreshUnit(2);
   Replay(ImportRecord{MoveId{1}, kSource, UnitEpoch{1}}, durable);
   Replay(RelocateRecord{MoveId{1}}, durable);
-  Node node = NodeWithRoom();
-  node.On(RecordEvent{kWithinCommitted});
+  Node node = Node::Source();
+  node.On(RecordEvent{kWithin});
+  node.On(ReservedEvent{MoveId{1}, true});
   EXPECT_EQ(durable, node.state().durable);
 }
 
@@ -381,18 +521,33 @@ TEST(CoordinatorStep, AMoveWithinANodeIsToldOnce) {
   EXPECT_EQ(StepCoordinator(CoordinatedUnit(), StoredRecord{kWithin}).actions.size(), 1u);
 }
 
-TEST(CoordinatorStep, CommitsOnItsOwnSealOnly) {
+TEST(CoordinatorStep, RecordsWhatHasBecomeOfItsOwnMove) {
   CoordinatedUnit unit;
   unit.record = kOpen;
   const auto after = [&](ReportKind kind, MoveId move) {
     return StepCoordinator(unit, ReportEvent{{kind, move}}).actions;
   };
-  ASSERT_EQ(after(ReportKind::kSealed, MoveId{1}).size(), 1u);
-  EXPECT_EQ(std::get<PutToStore>(after(ReportKind::kSealed, MoveId{1})[0]).desired, kCommitted);
-  EXPECT_TRUE(after(ReportKind::kSealed, MoveId{2}).empty());
-  EXPECT_TRUE(after(ReportKind::kCovered, MoveId{1}).empty());
-  EXPECT_EQ(std::get<PutToStore>(after(ReportKind::kRefused, MoveId{1})[0]).desired, kAborted);
-  EXPECT_EQ(std::get<TellFreeze>(after(ReportKind::kCaughtUp, MoveId{1})[0]).to, kSource);
+  ASSERT_EQ(after(ReportKind::kHandedOver, MoveId{1}).size(), 1u);
+  EXPECT_EQ(std::get<PutToStore>(after(ReportKind::kHandedOver, MoveId{1})[0]).desired, kMoved);
+  EXPECT_TRUE(after(ReportKind::kHandedOver, MoveId{2}).empty());
+  EXPECT_TRUE(after(ReportKind::kReady, MoveId{1}).empty()) << "it does not begin anew";
+  EXPECT_EQ(std::get<PutToStore>(after(ReportKind::kAborted, MoveId{1})[0]).desired, kAborted);
+}
+
+TEST(CoordinatorStep, AsksTheSourceForTheEndOfAMoveAndTheTargetIfThatIsLost) {
+  CoordinatedUnit unit;
+  unit.record = kOpen;
+  const auto told = [&](const CoordinatorEvent& event) {
+    const auto actions = StepCoordinator(unit, event).actions;
+    EXPECT_EQ(actions.size(), 1u);
+    return std::get<TellCancel>(actions.at(0));
+  };
+  EXPECT_EQ(told(CancelMove{}).to, kSource);
+  EXPECT_EQ(told(ReportEvent{{ReportKind::kRefused, MoveId{1}}}).to, kSource);
+  EXPECT_EQ(told(CancelMove{.source_is_lost = true}).to, kTarget);
+  unit.record = *OpenedAnew(kFresh, kTarget);
+  const auto actions = StepCoordinator(unit, CancelMove{}).actions;
+  EXPECT_EQ(std::get<PutToStore>(actions.at(0)).desired.phase, MovePhase::kAborted);
 }
 
 TEST(CoordinatorStep, AfterARestartReadsTheStoreAndTellsBothEnds) {
@@ -402,15 +557,6 @@ TEST(CoordinatorStep, AfterARestartReadsTheStoreAndTellsBothEnds) {
   ASSERT_EQ(told.size(), 2u);
   EXPECT_EQ(std::get<TellRecord>(told[0]).to, kSource);
   EXPECT_EQ(std::get<TellRecord>(told[1]).to, kTarget);
-}
-
-TEST(CoordinatorStep, CoveredCopyIsCleanedUp) {
-  CoordinatedUnit unit;
-  unit.record = kCommitted;
-  const auto actions =
-      StepCoordinator(unit, ReportEvent{{ReportKind::kCovered, MoveId{1}}}).actions;
-  ASSERT_EQ(actions.size(), 1u);
-  EXPECT_EQ(std::get<PutToStore>(actions[0]).desired, kCleaned);
 }
 
 }  // namespace

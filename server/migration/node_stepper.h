@@ -16,15 +16,19 @@ class NodeStepper {
   void On(const UnitUpdate& part);
   void On(const WrittenEvent& event);
   // source_steps.cc
-  void On(const FreezeEvent& event);
+  void On(const CancelEvent& event);
   void On(const FreezeDeadline&);
   void On(const PullEvent& event);
+  void On(const HoldsEvent& event);
+  void On(const ReleaseSynced& event);
+  void On(const CoveredEvent& event);
   void On(const DropAsideEvent&);
   // target_steps.cc
   void On(const ReservedEvent& event);
-  void On(const CoveredEvent&);
+  void On(const OwnSynced&);
   void On(const ChunkEvent& event);
   void On(const FinalEvent& event);
+  void On(const ReleaseEvent& event);
   // node_step.cc
   void On(const RecordEvent& event);
   void On(const NodeTick&);
@@ -51,23 +55,34 @@ class NodeStepper {
   }
   void Report(ReportKind kind, MoveId move) { Do(SendReport{MoveReport{kind, move}}); }
 
+  // node_step.cc
+  void AnswerIfOver(const UnitRecord& record);
+
   // source_steps.cc
+  // Whether the coordinator has ordered this node to hand the unit over to `target` in `move`.
+  bool IsOrdered(MoveId move, NodeId target);
   void FinishFreeze();
-  void EndFreezeIfMoveEnded(const UnitRecord& record);
-  void ReleaseIfMoved(const UnitRecord& record);
-  void TrimIfCleaned(const UnitRecord& record);
+  void Unfreeze();
+  void AbortMove(MoveId move);
+  void PutAsideIfMoved(const UnitRecord& record);
+  void TrimIfMovedOn(const UnitRecord& record);
+  void Trim();
+  void RepeatRelease();
   void SendRest(NodeId to);
   void SendFinalCut(NodeId to);
   // Sends chunks that `pull` lacks; how many it lacks, sent or not.
   std::uint32_t SendChunksBehind(const PullEvent& event);
 
   // target_steps.cc
-  void InstallIfCommitted(const UnitRecord& record);
+  void InstallIfGranted(const UnitRecord& record, bool source_is_lost);
+  void Acquire(UnitEpoch epoch, HeldCut cut);
+  void GiveUpImport(const UnitRecord& record);
+  void SayCovered(NodeId source, MoveId move);
   void DiscardIfEnded(const UnitRecord& record);
   void ImportIfOpen(const UnitRecord& record);
   // Asks the source of the import for its rows, or does without where there is none.
   void FetchImport();
-  void SealInitial();
+  void StageInitial();
   void SendPullNow(bool resend);
 
   // device_steps.cc

@@ -1,43 +1,39 @@
-// The source's part: answer pulls, freeze, cut, release, trim. It keeps nothing about a copy under
+// The source's part: answer pulls, freeze, cut, let go, trim. It keeps nothing about a copy under
 // way that it could not do without: what the target holds, the target says.
+//
+// A freeze is a memory only, which keeps the cut still while the target fetches the rest. What
+// hands the unit over is RELEASE, and it is written only for a target that holds the unit as it is
+// then.
 #include <algorithm>
+#include <utility>
 
 #include "server/migration/node_stepper.h"
 
 namespace embla::detail {
 
-void NodeStepper::On(const FreezeEvent& event) {
-  const UnitRecord& record = event.record;
-  const bool is_ours = record.phase == MovePhase::kOpen && record.owner == context_.self &&
-                       record.epoch == durable().epoch;
-  if (!is_ours) return;
-  const bool is_ended =
-      record.move < durable().min_move || SaysEndedWithoutCommit(unit().seen, record.move);
-  if (is_ended && guards_.source_min_move) return;
-  if (durable().frozen == record.move) return SendFinalCut(record.target);
-  if (record.move < unit().freezing) return;
-  if (IsNewer(record, unit().seen)) unit().seen = record;
-  unit().freezing = record.move;
-  if (unit().written == durable().lsn) FinishFreeze();
+bool NodeStepper::IsOrdered(MoveId move, NodeId target) {
+  const UnitRecord& seen = unit().seen;
+  const bool is_open = seen.phase == MovePhase::kOpen && seen.move == move;
+  return is_open && seen.owner == context_.self && seen.target == target && Owns(unit()) &&
+         seen.epoch == durable().epoch && (move >= durable().min_move || !guards_.source_min_move);
 }
 
 void NodeStepper::FinishFreeze() {
-  const FreezeRecord freeze{unit().freezing, durable().lsn, durable().touched};
-  if (guards_.freeze_persisted) {
-    Log(freeze);
-  } else {
-    ApplyUnlogged(freeze);
-  }
+  unit().frozen = std::exchange(unit().freezing, MoveId{0});
+  SendRest(unit().seen.target);
+}
+
+void NodeStepper::Unfreeze() {
   unit().freezing = MoveId{0};
-  if (unit().seen.move == freeze.move) SendRest(unit().seen.target);
+  unit().frozen = MoveId{0};
 }
 
 // Sends the chunks that were touched since they were sent. Their answer brings the cut, one round
 // trip sooner than if the target asked for them after the cut. Chunks on their way are answered,
-// too, and would be sent twice if the cut overtook them; lost chunks are asked for when the order
-// to freeze, or the pull, is repeated.
+// too, and would be sent twice if the cut overtook them; lost chunks are asked for when the cut, or
+// the pull, is repeated.
 void NodeStepper::SendRest(NodeId to) {
-  const MoveId frozen = durable().frozen;
+  const MoveId frozen = unit().frozen;
   const ChunkVersions& touched = durable().touched;
   ChunkVersions& sent = unit().sent;
   std::vector<std::uint32_t> behind;
@@ -53,31 +49,36 @@ void NodeStepper::SendRest(NodeId to) {
   }
 }
 
-// A frozen source has promised not to write: it may ask for the abort, never assume it.
 void NodeStepper::On(const FreezeDeadline&) {
-  const MoveId frozen = durable().frozen;
-  if (frozen == MoveId{0}) return;
-  if (!guards_.unfreeze_by_record) return Log(UnfreezeRecord{frozen});
-  const auto aborted = Aborted(unit().seen, frozen);
-  if (!aborted.ok()) return Do(ReadRecord{});
-  Do(PutRecord{.expected = unit().seen, .desired = *aborted});
+  if (!IsFrozen(unit())) return;
+  Unfreeze();
+  unit().is_tired = true;
 }
 
 void NodeStepper::On(const PullEvent& event) {
   const Pull& pull = event.pull;
-  if (pull.move < durable().min_move || pull.epoch != durable().epoch || !Owns(unit())) return;
-  if (durable().frozen != MoveId{0} && durable().frozen != pull.move) return;
   if (pull.held.size() != context_.chunks) return;
-  // The target holds updates that this node lost: the copies cannot be made one again.
-  for (const Lsn held : pull.held) {
-    if (held > durable().lsn) return Report(ReportKind::kRefused, pull.move);
+  const auto& released = durable().released;
+  const bool is_released = released.has_value() && released->move == pull.move;
+  if (!is_released) {
+    const bool is_over = pull.move < durable().min_move || pull.epoch != durable().epoch;
+    if (is_over || !Owns(unit())) return;
+    // The target holds updates that this node lost: the copies cannot be made one again.
+    for (const Lsn held : pull.held) {
+      if (held > durable().lsn) return AbortMove(pull.move);
+    }
   }
   const std::uint32_t behind = SendChunksBehind(event);
-  if (durable().frozen == pull.move) {
+  if (is_released || unit().frozen == pull.move) {
     if (behind == 0) SendFinalCut(event.from);
     return;
   }
-  if (behind <= context_.behind_max) Report(ReportKind::kCaughtUp, pull.move);
+  // A freeze while nothing has been copied would last as long as the copy.
+  const bool lacks_chunks = std::ranges::count(pull.held, Lsn{0}) > 0;
+  const bool may_freeze = IsOrdered(pull.move, event.from) && !unit().is_tired;
+  if (lacks_chunks || behind > context_.behind_max || !may_freeze) return;
+  unit().freezing = pull.move;
+  if (unit().written == durable().lsn) FinishFreeze();
 }
 
 std::uint32_t NodeStepper::SendChunksBehind(const PullEvent& event) {
@@ -112,48 +113,106 @@ std::uint32_t NodeStepper::SendChunksBehind(const PullEvent& event) {
 }
 
 void NodeStepper::SendFinalCut(NodeId to) {
-  FinalCut cut{.move = durable().frozen, .lsn = durable().lsn, .needed = durable().touched};
+  const auto& released = durable().released;
+  FinalCut cut{.move = released.has_value() ? released->move : unit().frozen,
+               .lsn = durable().lsn,
+               .needed = durable().touched};
   if (guards_.windows_travel) cut.windows = durable().windows;
   Do(SendFinal{to, std::move(cut)});
 }
 
-void NodeStepper::EndFreezeIfMoveEnded(const UnitRecord& record) {
-  if (record.owner != context_.self || record.epoch != durable().epoch) return;
-  const MoveId freezing = unit().freezing;
-  if (freezing != MoveId{0} && SaysEndedWithoutCommit(record, freezing)) {
-    unit().freezing = MoveId{0};
+void NodeStepper::On(const HoldsEvent& event) {
+  const Holds& holds = event.holds;
+  const auto& released = durable().released;
+  if (released.has_value() && released->move == holds.move) return RepeatRelease();
+  if (!IsOrdered(holds.move, event.from)) return;
+  const bool is_current = holds.lsn == durable().lsn && unit().written == durable().lsn;
+  if (!is_current && guards_.holds_match_cut) return;
+  Unfreeze();
+  unit().is_releasing = true;
+  const ReleaseRecord release{
+      {holds.move, event.from, Next(durable().epoch)}, holds.lsn, durable().touched};
+  if (guards_.release_synced) return Log(release);
+  ApplyUnlogged(release);
+  On(ReleaseSynced{holds.move});
+}
+
+void NodeStepper::On(const ReleaseSynced& event) {
+  if (!unit().is_releasing || durable().released->move != event.move) return;
+  unit().is_releasing = !guards_.reads_stop;
+  // The record that the coordinator will write; trainers are sent to its owner until it has.
+  const absl::StatusOr<UnitRecord> after = HandedOver(unit().seen, event.move);
+  if (after.ok()) unit().seen = *after;
+  RepeatRelease();
+  if (!guards_.trim_waits) Trim();
+}
+
+void NodeStepper::RepeatRelease() {
+  const auto& released = durable().released;
+  const bool is_told = !unit().is_releasing || !guards_.reads_stop;
+  if (!released.has_value() || released->move == kAside || !is_told) return;
+  Do(SendRelease{released->to, Release{released->move, released->epoch, durable().lsn}});
+  Report(ReportKind::kHandedOver, released->move);
+}
+
+// A cancel comes to the source, whose word it is, or, when that is lost, to the target.
+void NodeStepper::On(const CancelEvent& event) {
+  const UnitRecord& record = event.record;
+  if (record.phase != MovePhase::kOpen) return;
+  if (IsNewer(record, unit().seen)) unit().seen = record;
+  const bool is_source = Owns(unit()) && record.source == context_.self &&
+                         record.epoch == durable().epoch && record.move >= durable().min_move;
+  if (is_source) return AbortMove(record.move);
+  if (event.source_is_lost && record.target == context_.self) GiveUpImport(record);
+  AnswerIfOver(record);
+}
+
+void NodeStepper::AbortMove(MoveId move) {
+  Unfreeze();
+  unit().reserving = MoveId{0};
+  const bool has_room = durable().import.has_value();
+  if (guards_.abort_synced) {
+    has_room ? Log(DiscardRecord{move}) : Log(AbortRecord{move});
+  } else {
+    has_room ? ApplyUnlogged(DiscardRecord{move}) : ApplyUnlogged(AbortRecord{move});
   }
-  const MoveId frozen = durable().frozen;
-  if (frozen != MoveId{0} && SaysEndedWithoutCommit(record, frozen)) Log(UnfreezeRecord{frozen});
+  if (has_room) {
+    std::ranges::fill(unit().staged, Lsn{0});
+    unit().held.reset();
+    Do(DiscardStaged{});
+  }
+  Report(ReportKind::kAborted, move);
 }
 
-// A unit is handed over by a cut, which a source makes frozen, and stays so until a record says
-// otherwise. One that was never frozen comes from a log, or a coordinator's store, that was
-// restored from an older copy; so does one whose owner has the same epoch. Its rows wait for an
+// Whoever hands a unit over knows it from its own log. An owner that is none by the record comes
+// from a log, or a coordinator's store, that was restored from an older copy. Its rows wait for an
 // operator.
-void NodeStepper::ReleaseIfMoved(const UnitRecord& record) {
+void NodeStepper::PutAsideIfMoved(const UnitRecord& record) {
   if (!Owns(unit()) || record.owner == context_.self || record.epoch < durable().epoch) return;
-  const bool is_handed_over = durable().frozen != MoveId{0} && record.epoch > durable().epoch;
-  unit().freezing = MoveId{0};
-  Log(ReleaseRecord{is_handed_over ? record.committed : kAside});
+  Unfreeze();
+  Log(ReleaseRecord{{kAside, record.owner, record.epoch}, durable().lsn, durable().touched});
 }
 
-void NodeStepper::TrimIfCleaned(const UnitRecord& record) {
-  const MoveId retained = durable().retained;
-  if (retained == MoveId{0} || record.committed < retained) return;
-  if (retained == kAside) return;
-  const bool is_uncleaned = record.phase == MovePhase::kCommitted && record.committed == retained;
-  if (is_uncleaned && guards_.trim_waits_for_cleanup) return;
-  Log(TrimRecord{retained});
+void NodeStepper::On(const CoveredEvent& event) {
+  const auto& released = durable().released;
+  if (released.has_value() && released->move == event.covered.move) Trim();
+}
+
+// Whoever has had the unit since has let go of it again, and its log of what it had.
+void NodeStepper::TrimIfMovedOn(const UnitRecord& record) {
+  const auto& released = durable().released;
+  if (!released.has_value() || released->move == kAside || unit().is_releasing) return;
+  if (record.epoch > released->epoch) Trim();
+}
+
+void NodeStepper::Trim() {
+  Log(TrimRecord{durable().released->move});
   unit().written = Lsn{0};
   Do(TrimRows{});
 }
 
 void NodeStepper::On(const DropAsideEvent&) {
-  if (durable().retained != kAside) return;
-  Log(TrimRecord{kAside});
-  unit().written = Lsn{0};
-  Do(TrimRows{});
+  if (IsAside(durable())) Trim();
 }
 
 }  // namespace embla::detail

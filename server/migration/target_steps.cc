@@ -1,6 +1,7 @@
-// The target's part: reserve, pull, stage, seal, install. A staged copy is invisible, and becomes
-// the unit only when the store's record says that this very move was committed.
+// The target's part: reserve, pull, stage, hold, install. A staged copy is invisible, and becomes
+// the unit only when the source lets go of the very cut that it is.
 #include <algorithm>
+#include <utility>
 
 #include "server/migration/node_stepper.h"
 
@@ -10,12 +11,11 @@ void NodeStepper::ImportIfOpen(const UnitRecord& record) {
   if (record.phase != MovePhase::kOpen || record.target != context_.self) return;
   if (IsWithinNode(record) || Owns(unit())) return;
   if (record.move < durable().min_move && guards_.target_min_move) return;
-  if (durable().retained == kAside) return Report(ReportKind::kRefused, record.move);
-  if (durable().retained != MoveId{0}) return;  // Rows of an earlier life are still kept.
+  if (IsAside(durable())) return Report(ReportKind::kRefused, record.move);
+  if (durable().released.has_value()) return;  // Rows of an earlier life are still kept.
   if (durable().import.has_value()) {
-    if (durable().import->move != record.move) return;
-    if (durable().import->is_sealed) return Report(ReportKind::kSealed, record.move);
-    return FetchImport();
+    if (durable().import->move == record.move) FetchImport();
+    return;
   }
   unit().reserving = record.move;
   Do(ReserveImport{record.move});
@@ -27,21 +27,20 @@ void NodeStepper::On(const ReservedEvent& event) {
   if (!event.ok) return Report(ReportKind::kRefused, event.move);
   Log(ImportRecord{event.move, unit().seen.source, unit().seen.epoch});
   std::fill(unit().staged.begin(), unit().staged.end(), Lsn{0});
+  unit().held.reset();
   if (Owns(unit())) return ChangeDevice(unit().seen);
   FetchImport();
 }
 
 void NodeStepper::FetchImport() {
-  if (durable().import->source == NodeId{0}) return SealInitial();
+  if (durable().import->source == NodeId{0}) return StageInitial();
   SendPullNow(/*resend=*/true);
 }
 
 // No node has the rows any more: the unit begins as a table does, and knows of no update.
-void NodeStepper::SealInitial() {
-  const MoveId move = durable().import->move;
+void NodeStepper::StageInitial() {
   Do(ResetStaged{});
-  Log(SealRecord{move, Lsn{1}, UnitWindows()});
-  Report(ReportKind::kSealed, move);
+  Report(ReportKind::kReady, durable().import->move);
 }
 
 void NodeStepper::SendPullNow(bool resend) {
@@ -55,71 +54,100 @@ void NodeStepper::SendPullNow(bool resend) {
 
 void NodeStepper::On(const ChunkEvent& event) {
   const Chunk& chunk = event.chunk;
-  if (!IsReceiving(unit(), chunk.move) || durable().import->is_sealed) return;
+  if (!IsReceiving(unit(), chunk.move)) return;
   if (chunk.chunk >= context_.chunks || chunk.version <= chunk.base) return;
   Lsn& staged = unit().staged[chunk.chunk];
   if (chunk.base > staged && guards_.delta_base) return;
   if (chunk.version <= staged && guards_.chunk_order) return;
   staged = std::max(staged, chunk.version);
+  unit().held.reset();
   Do(StageChunk{chunk});
   SendPullNow(/*resend=*/false);
 }
 
 void NodeStepper::On(const FinalEvent& event) {
   const FinalCut& cut = event.cut;
-  const auto& import = durable().import;
-  if (!IsReceiving(unit(), cut.move)) return;
-  if (import->is_sealed) return Report(ReportKind::kSealed, cut.move);
-  if (cut.needed.size() != context_.chunks) return;
+  if (!IsReceiving(unit(), cut.move) || cut.needed.size() != context_.chunks) return;
   bool is_whole = true;
   for (std::uint32_t c = 0; c < context_.chunks; ++c) {
     is_whole = is_whole && unit().staged[c] != Lsn{0} && unit().staged[c] >= cut.needed[c];
   }
-  if (!is_whole && guards_.seal_checks_chunks) return SendPullNow(/*resend=*/true);
-  const SealRecord seal{cut.move, cut.lsn, cut.windows};
-  if (guards_.seal_persisted) {
-    Log(seal);
-  } else {
-    ApplyUnlogged(seal);
-  }
-  Report(ReportKind::kSealed, cut.move);
-  if (guards_.activate_on_record) return;
-  Log(OwnRecord{Next(import->source_epoch), cut.move});
-  unit().written = durable().lsn;
-  Do(InstallStaged{});
+  if (!is_whole && guards_.holds_every_chunk) return SendPullNow(/*resend=*/true);
+  unit().held = HeldCut{cut.lsn, cut.windows};
+  const ImportState& import = *durable().import;
+  if (!guards_.acquire_waits) return Acquire(Next(import.source_epoch), *unit().held);
+  Do(SendHolds{import.source, Holds{cut.move, cut.lsn}});
 }
 
-void NodeStepper::InstallIfCommitted(const UnitRecord& record) {
-  const auto& import = durable().import;
-  const bool is_ours = record.owner == context_.self && record.epoch > durable().epoch;
-  if (!is_ours || !import.has_value() || !import->is_sealed) return;
-  if (import->move != record.committed) return;
-  Log(OwnRecord{record.epoch, record.committed});
+void NodeStepper::On(const ReleaseEvent& event) {
+  const Release& release = event.release;
+  if (!IsReceiving(unit(), release.move)) {
+    // Its log has OWN on disk, or RELEASE of a later move.
+    const bool is_safe = Owns(unit()) ? unit().is_covered : !unit().is_releasing;
+    if (release.move < durable().min_move && is_safe) SayCovered(event.from, release.move);
+    return;
+  }
+  const bool holds_it = unit().held.has_value() && unit().held->lsn == release.lsn;
+  if (!holds_it && guards_.acquire_checks_cut) return SendPullNow(/*resend=*/true);
+  Acquire(release.epoch, unit().held.value_or(HeldCut{release.lsn}));
+}
+
+void NodeStepper::Acquire(UnitEpoch epoch, HeldCut cut) {
+  const MoveId move = durable().import->move;
+  Log(OwnRecord{epoch, move, cut.lsn, std::move(cut.windows)});
   unit().written = durable().lsn;
-  unit().is_covered = false;
-  unit().freezing = MoveId{0};
+  unit().is_covered = !guards_.cover_synced;
+  unit().held.reset();
   std::fill(unit().staged.begin(), unit().staged.end(), Lsn{0});
   Do(InstallStaged{});
+  Report(ReportKind::kHandedOver, move);
+  if (unit().is_covered) SayCovered(unit().seen.source, move);
+}
+
+void NodeStepper::On(const OwnSynced&) {
+  if (!Owns(unit())) return;
+  unit().is_covered = true;
+  // Where the order is forgotten, the source asks by saying its RELEASE again.
+  if (Next(unit().seen.move) == durable().min_move)
+    SayCovered(unit().seen.source, unit().seen.move);
+}
+
+void NodeStepper::SayCovered(NodeId source, MoveId move) {
+  if (source != NodeId{0}) Do(SendCovered{source, Covered{move}});
+}
+
+// Nobody can hand over what nobody has: here the record decides. Nor can a source that was lost
+// before it could say which cut the unit is; what is held is the last one that it made.
+void NodeStepper::InstallIfGranted(const UnitRecord& record, bool source_is_lost) {
+  const auto& import = durable().import;
+  const bool is_ours = record.owner == context_.self && record.epoch > durable().epoch;
+  if (!is_ours || !import.has_value() || import->move != record.committed) return;
+  if (import->source != NodeId{0} && !source_is_lost) return;
+  if (unit().held.has_value()) return Acquire(record.epoch, *unit().held);
+  if (import->source != NodeId{0}) Do(ResetStaged{});
+  Acquire(record.epoch, HeldCut{kFirstLsn});
 }
 
 void NodeStepper::DiscardIfEnded(const UnitRecord& record) {
-  if (unit().reserving != MoveId{0} && SaysEndedWithoutCommit(record, unit().reserving)) {
+  if (unit().reserving != MoveId{0} && SaysAborted(record, unit().reserving)) {
     unit().reserving = MoveId{0};
   }
   const auto& import = durable().import;
-  if (!import.has_value() || !SaysEndedWithoutCommit(record, import->move)) return;
+  if (!import.has_value() || !SaysAborted(record, import->move)) return;
   Log(DiscardRecord{import->move});
   std::fill(unit().staged.begin(), unit().staged.end(), Lsn{0});
+  unit().held.reset();
   Do(DiscardStaged{});
 }
 
-void NodeStepper::On(const CoveredEvent&) {
-  if (!Owns(unit())) return;
-  unit().is_covered = true;
-  const UnitRecord& seen = unit().seen;
-  if (seen.phase == MovePhase::kCommitted && seen.epoch == durable().epoch) {
-    Report(ReportKind::kCovered, seen.committed);
+// A promise: whatever the source has sent, this node takes nothing over in that move.
+void NodeStepper::GiveUpImport(const UnitRecord& record) {
+  if (record.move < durable().min_move && !IsReceiving(unit(), record.move)) {
+    if (durable().epoch != Next(record.epoch)) Report(ReportKind::kAborted, record.move);
+    return;
   }
+  if (Owns(unit())) return;
+  AbortMove(record.move);
 }
 
 }  // namespace embla::detail

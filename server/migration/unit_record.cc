@@ -17,8 +17,6 @@ absl::string_view PhaseName(MovePhase phase) {
       return "open";
     case MovePhase::kAborted:
       return "aborted";
-    case MovePhase::kCommitted:
-      return "committed";
   }
   return "unknown";
 }
@@ -30,11 +28,8 @@ absl::Status Refused(absl::string_view change, MoveId move, const UnitRecord& re
 
 }  // namespace
 
-absl::StatusOr<UnitRecord> Opened(const UnitRecord& record, NodeId target, const Guards& guards) {
-  const bool is_uncleaned = record.phase == MovePhase::kCommitted && guards.open_waits_for_cleanup;
-  if (record.phase == MovePhase::kOpen || is_uncleaned) {
-    return Refused("open", Next(record.move), record);
-  }
+absl::StatusOr<UnitRecord> Opened(const UnitRecord& record, NodeId target) {
+  if (record.phase == MovePhase::kOpen) return Refused("open", Next(record.move), record);
   UnitRecord opened = record;
   opened.move = Next(record.move);
   opened.phase = MovePhase::kOpen;
@@ -58,36 +53,25 @@ absl::StatusOr<UnitRecord> Aborted(const UnitRecord& record, MoveId move) {
   return aborted;
 }
 
-absl::StatusOr<UnitRecord> Committed(const UnitRecord& record, MoveId move, const Guards& guards) {
-  const bool is_open = record.phase == MovePhase::kOpen ||
-                       (!guards.commit_needs_open && record.phase == MovePhase::kAborted);
-  const bool is_this = record.move == move || !guards.commit_matches_move;
-  if (!is_open || !is_this) return Refused("commit", move, record);
-  UnitRecord committed = record;
-  committed.owner = record.target;
-  if (!IsWithinNode(record)) committed.epoch = Next(record.epoch);
-  committed.committed = record.move;
-  committed.phase = MovePhase::kCommitted;
-  return committed;
+absl::StatusOr<UnitRecord> HandedOver(const UnitRecord& record, MoveId move, const Guards& guards) {
+  const bool is_this = record.move == move || !guards.facts_match_move;
+  if (record.phase != MovePhase::kOpen || !is_this) return Refused("end", move, record);
+  UnitRecord after = record;
+  after.owner = record.target;
+  if (!IsWithinNode(record)) after.epoch = Next(record.epoch);
+  after.committed = record.move;
+  after.phase = MovePhase::kNone;
+  return after;
 }
 
-absl::StatusOr<UnitRecord> Cleaned(const UnitRecord& record, MoveId move) {
-  if (record.phase != MovePhase::kCommitted || record.move != move) {
-    return Refused("clean up", move, record);
-  }
-  UnitRecord cleaned = record;
-  cleaned.phase = MovePhase::kNone;
-  return cleaned;
-}
-
-bool SaysEndedWithoutCommit(const UnitRecord& record, MoveId move) {
+bool SaysAborted(const UnitRecord& record, MoveId move) {
   if (record.committed == move) return false;
   return record.move > move || (record.move == move && record.phase == MovePhase::kAborted);
 }
 
 bool IsNewer(const UnitRecord& a, const UnitRecord& b) {
   const auto rank = [](const UnitRecord& r) {
-    const int phase = r.phase == MovePhase::kNone ? 4 : static_cast<int>(r.phase);
+    const int phase = r.phase == MovePhase::kNone ? 3 : static_cast<int>(r.phase);
     return std::tuple(r.epoch, r.move, phase);
   };
   return rank(a) > rank(b);

@@ -1,5 +1,6 @@
-// The one record per unit in the state store, and the four changes a move makes to it. Each change
-// is one compare-and-put of the whole record; Committed is the only commit point of a move.
+// The one record per unit in the state store, and the three changes a move makes to it, each one
+// compare-and-put of the whole record. It orders a move (Opened) before anybody hears of it, and
+// follows what nodes say has become of it: what hands a unit over is in the log of its owner.
 //
 // Values never repeat (move and epoch only grow), so a late put of an old coordinator cannot hit.
 #pragma once
@@ -14,8 +15,8 @@
 
 namespace embla {
 
-// State of the unit's last move. kNone: there was none, or it is committed and cleaned up.
-enum class MovePhase : std::uint8_t { kNone, kOpen, kAborted, kCommitted };
+// State of the unit's last move. kNone: there was none, or it has taken place.
+enum class MovePhase : std::uint8_t { kNone, kOpen, kAborted };
 
 struct UnitRecord {
   NodeId owner{};
@@ -30,15 +31,13 @@ struct UnitRecord {
 };
 
 // FailedPrecondition: the last move has not ended.
-absl::StatusOr<UnitRecord> Opened(const UnitRecord& record, NodeId target,
-                                  const Guards& guards = kAllGuards);
+absl::StatusOr<UnitRecord> Opened(const UnitRecord& record, NodeId target);
 // Opens a unit whose owner is lost with its rows: they begin at initial values.
 absl::StatusOr<UnitRecord> OpenedAnew(const UnitRecord& record, NodeId target);
-// FailedPrecondition, all three: the record is not about `move` in the phase the change needs.
+// FailedPrecondition, both: the record is not about `move`, or that is not open.
 absl::StatusOr<UnitRecord> Aborted(const UnitRecord& record, MoveId move);
-absl::StatusOr<UnitRecord> Committed(const UnitRecord& record, MoveId move,
-                                     const Guards& guards = kAllGuards);
-absl::StatusOr<UnitRecord> Cleaned(const UnitRecord& record, MoveId move);
+absl::StatusOr<UnitRecord> HandedOver(const UnitRecord& record, MoveId move,
+                                      const Guards& guards = kAllGuards);
 
 // Whether the last move is one between devices of a node: its owner and epoch do not change.
 inline bool IsWithinNode(const UnitRecord& record) { return record.source == record.target; }
@@ -48,9 +47,9 @@ inline bool IsAnew(const UnitRecord& record) {
   return record.move != MoveId{0} && record.source == NodeId{0};
 }
 
-// Whether `move` can no longer commit: aborted, or a later move has been opened or committed.
+// Whether `move` has not taken place and never will: aborted, or a later move has been opened.
 // False says nothing: the record may be old.
-bool SaysEndedWithoutCommit(const UnitRecord& record, MoveId move);
+bool SaysAborted(const UnitRecord& record, MoveId move);
 
 // Whether `a` is later in the unit's life than `b`. Epoch 0 stands for "not known" and is oldest.
 bool IsNewer(const UnitRecord& a, const UnitRecord& b);

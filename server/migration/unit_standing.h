@@ -13,15 +13,15 @@ namespace embla {
 struct UnitStanding {
   enum class State : std::uint8_t {
     kOwned = 1,       // Served here.
-    kSealed = 2,      // Received whole in `last_move`; the record decides whose it is.
-    kHandedOver = 3,  // To the target of `last_move`; rows are kept until that one is covered.
+    kComing = 2,      // Rows of it are taken in, in `last_move`.
+    kHandedOver = 3,  // In `last_move`; rows are kept until the new owner's are safe.
     kElsewhere = 4,
   };
 
   State state = State::kElsewhere;
-  UnitEpoch epoch{0};   // kOwned: under which; kSealed: of the source.
+  UnitEpoch epoch{0};   // kOwned: under which; kComing: of the source; kHandedOver: of the owner.
   MoveId last_move{0};  // The last move that the node knows of; 0: none.
-  NodeId source{};      // kSealed: where the rows are from.
+  NodeId other{};       // kComing: where the rows are from; kHandedOver: the owner.
   bool operator==(const UnitStanding&) const = default;
 };
 
@@ -32,7 +32,7 @@ struct UnitStandings {
   std::uint32_t granule_begin = 0;
   std::uint32_t granule_end = 0;
   UnitStanding standing;
-  std::uint32_t device = 0;  // kOwned, kSealed: where the rows lie; of group 0.
+  std::uint32_t device = 0;  // kOwned, kComing: where the rows lie; of group 0.
   bool operator==(const UnitStandings&) const = default;
 };
 

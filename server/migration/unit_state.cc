@@ -11,14 +11,12 @@ namespace {
 void RaiseMinMove(UnitDurable& unit, MoveId move) { unit.min_move = std::max(unit.min_move, move); }
 
 void Apply(const OwnRecord& record, UnitDurable& unit) {
-  EMBLA_CHECK(unit.import.has_value() && unit.import->is_sealed);
-  ImportState import = *std::move(unit.import);
+  EMBLA_CHECK(unit.import.has_value());
   unit.import.reset();
+  unit.released.reset();
   unit.epoch = record.epoch;
-  unit.frozen = MoveId{0};
-  unit.retained = MoveId{0};
-  unit.lsn = import.lsn;
-  unit.windows = std::move(import.windows);
+  unit.lsn = record.lsn;
+  unit.windows = record.windows;
   std::fill(unit.touched.begin(), unit.touched.end(), unit.lsn);
   RaiseMinMove(unit, Next(record.move));
 }
@@ -29,27 +27,18 @@ void Apply(const AppliedUpdate& record, UnitDurable& unit) {
   for (const std::uint32_t chunk : record.chunks) unit.touched[chunk] = record.lsn;
 }
 
-void Apply(const FreezeRecord& record, UnitDurable& unit) {
-  unit.frozen = record.move;
-  unit.lsn = record.lsn;
-  unit.touched = record.touched;
-  RaiseMinMove(unit, record.move);
-}
-
-void Apply(const UnfreezeRecord& record, UnitDurable& unit) {
-  unit.frozen = MoveId{0};
-  RaiseMinMove(unit, Next(record.move));
-}
-
 void Apply(const ReleaseRecord& record, UnitDurable& unit) {
   unit.epoch = UnitEpoch{0};
-  unit.frozen = MoveId{0};
-  unit.retained = record.move;
-  if (record.move != kAside) RaiseMinMove(unit, Next(record.move));
+  unit.released = record.released;
+  unit.lsn = record.lsn;
+  unit.touched = record.touched;
+  if (record.released.move != kAside) RaiseMinMove(unit, Next(record.released.move));
 }
 
+void Apply(const AbortRecord& record, UnitDurable& unit) { RaiseMinMove(unit, Next(record.move)); }
+
 void Apply(const TrimRecord&, UnitDurable& unit) {
-  unit.retained = MoveId{0};
+  unit.released.reset();
   unit.lsn = Lsn{0};
   unit.windows = UnitWindows();
   std::fill(unit.touched.begin(), unit.touched.end(), Lsn{0});
@@ -61,13 +50,6 @@ void Apply(const ImportRecord& record, UnitDurable& unit) {
   RaiseMinMove(unit, record.move);
 }
 
-void Apply(const SealRecord& record, UnitDurable& unit) {
-  EMBLA_CHECK(unit.import.has_value());
-  unit.import->is_sealed = true;
-  unit.import->lsn = record.lsn;
-  unit.import->windows = record.windows;
-}
-
 void Apply(const DiscardRecord& record, UnitDurable& unit) {
   unit.import.reset();
   RaiseMinMove(unit, Next(record.move));
@@ -75,13 +57,13 @@ void Apply(const DiscardRecord& record, UnitDurable& unit) {
 
 void Apply(const RelocateRecord& record, UnitDurable& unit) {
   unit.import.reset();
+  unit.relocated = record.move;
   RaiseMinMove(unit, Next(record.move));
 }
 
-// A freeze and an import raise min_move to their move, what ends them to the one after it.
+// An import raises min_move to its move, what ends a move to the one after it.
 MoveId LastMoveOf(const UnitDurable& unit) {
-  const bool is_open = unit.frozen != MoveId{0} || unit.import.has_value();
-  if (is_open || unit.min_move == MoveId{0}) return unit.min_move;
+  if (unit.import.has_value() || unit.min_move == MoveId{0}) return unit.min_move;
   return MoveId{ToInt(unit.min_move) - 1};
 }
 
@@ -93,12 +75,17 @@ UnitStanding StandingOf(const UnitState& unit) {
   if (Owns(unit)) {
     standing.state = UnitStanding::State::kOwned;
     standing.epoch = durable.epoch;
-  } else if (durable.import.has_value() && durable.import->is_sealed) {
-    standing.state = UnitStanding::State::kSealed;
+  } else if (unit.is_releasing) {  // A crash may undo it.
+    standing.state = UnitStanding::State::kOwned;
+    standing.epoch = UnitEpoch{ToInt(durable.released->epoch) - 1};
+  } else if (durable.import.has_value()) {
+    standing.state = UnitStanding::State::kComing;
     standing.epoch = durable.import->source_epoch;
-    standing.source = durable.import->source;
-  } else if (durable.retained != MoveId{0} && durable.retained != kAside) {
+    standing.other = durable.import->source;
+  } else if (durable.released.has_value() && !IsAside(durable)) {
     standing.state = UnitStanding::State::kHandedOver;
+    standing.epoch = durable.released->epoch;
+    standing.other = durable.released->to;
   }
   return standing;
 }
@@ -117,7 +104,7 @@ UnitDurable FreshUnit(std::uint32_t chunks, Lsn lsn) {
 
 void BeginProcess(UnitDurable& durable, const Guards& guards) {
   if (!guards.lsns_begin_anew) return;
-  if (durable.epoch == UnitEpoch{0} || durable.frozen != MoveId{0}) return;
+  if (durable.epoch == UnitEpoch{0}) return;
   durable.lsn = Lsn{((ToInt(durable.lsn) >> kLsnBitsOfProcess) + 1) << kLsnBitsOfProcess};
   std::fill(durable.touched.begin(), durable.touched.end(), durable.lsn);
 }

@@ -19,14 +19,11 @@
 namespace embla {
 
 // A copy being received. Invisible to every read until it is installed. For a unit that the node
-// owns: room on another of its devices, into which nothing is received; it is never sealed.
+// owns: room on another of its devices, into which nothing is received.
 struct ImportState {
   MoveId move{};
-  NodeId source{};
+  NodeId source{};  // 0: no node has the rows any more, they take their initial values.
   UnitEpoch source_epoch{};
-  bool is_sealed = false;
-  Lsn lsn{};  // From here on once sealed: the cut.
-  UnitWindows windows = {};
   bool operator==(const ImportState&) const = default;
 };
 
@@ -35,27 +32,36 @@ struct ImportState {
 // be among the rows.
 inline constexpr MoveId kAside{UINT64_MAX};
 
+// A unit that this node has handed over, and whose rows it keeps until the new owner's are safe.
+struct ReleasedState {
+  MoveId move{};      // kAside: an operator has to give the rows up.
+  NodeId to{};        // The owner instead,
+  UnitEpoch epoch{};  // and under which epoch.
+  bool operator==(const ReleasedState&) const = default;
+};
+
 struct UnitDurable {
-  UnitEpoch epoch{0};  // Under which this node owns the unit; 0: it does not.
-  MoveId frozen{0};    // The move the unit is write-frozen for; 0: none.
-  MoveId min_move{0};  // Messages of earlier moves are dropped; kept when the unit has left.
-  // The move that took the unit away while the rows are kept; 0: none are. kAside: an operator has
-  // to give them up.
-  MoveId retained{0};
-  Lsn lsn{0};  // The last update decided here. A node's log names it at freezes only.
+  UnitEpoch epoch{0};   // Under which this node owns the unit; 0: it does not.
+  MoveId min_move{0};   // Messages of earlier moves are dropped; kept when the unit has left.
+  MoveId relocated{0};  // The last move that brought the unit to another device of the node.
+  Lsn lsn{0};           // The last update decided here. The log names it at hand-overs only.
   UnitWindows windows = {};
   ChunkVersions
       touched;  // By chunk, the last update of any row in it. May be too high after a replay.
   std::optional<ImportState> import;
+  std::optional<ReleasedState> released;
   bool operator==(const UnitDurable&) const = default;
 };
 
 // Records of the node's log, in the order of the protocol's steps. All but AppliedUpdate are
 // control records: synced to disk before the next action of the same step, at every durability
-// level.
-struct OwnRecord {  // The sealed import becomes the unit.
+// level. OwnRecord alone need only be in the log: whatever is told of the unit from then on comes
+// behind it there.
+struct OwnRecord {  // The staged copy becomes the unit.
   UnitEpoch epoch{};
   MoveId move{};
+  Lsn lsn{};  // The cut that it is.
+  UnitWindows windows = {};
 };
 struct AppliedUpdate {  // Gradients follow; the bit in the window and the rows are one record.
   Lsn lsn{};
@@ -64,15 +70,14 @@ struct AppliedUpdate {  // Gradients follow; the bit in the window and the rows 
   UpdateSeq first_incomplete{};
   std::vector<std::uint32_t> chunks;
 };
-struct FreezeRecord {  // The cut: what the next process sends again, number by number.
-  MoveId move{};
+// The unit is another node's. Synced, this is the hand-over: the one commit point of a move between
+// nodes. The rows are kept, and the cut that they are.
+struct ReleaseRecord {
+  ReleasedState released = {};
   Lsn lsn{};
   ChunkVersions touched = {};
 };
-struct UnfreezeRecord {
-  MoveId move{};
-};
-struct ReleaseRecord {  // Another node owns the unit; its rows are kept.
+struct AbortRecord {  // The move, and all before it, will not take place.
   MoveId move{};
 };
 struct TrimRecord {  // The kept rows are dropped, by the protocol or (kAside) by an operator.
@@ -83,33 +88,29 @@ struct ImportRecord {
   NodeId source{};
   UnitEpoch source_epoch{};
 };
-struct SealRecord {  // Also syncs every staged chunk.
-  MoveId move{};
-  Lsn lsn{};
-  UnitWindows windows = {};
-};
-struct DiscardRecord {  // The staged copy is dropped.
+struct DiscardRecord {  // The staged copy is dropped, and its move will not take place.
   MoveId move{};
 };
 struct RelocateRecord {  // The unit lies on the device that has the import's room.
   MoveId move{};
 };
-using LogRecord =
-    std::variant<OwnRecord, AppliedUpdate, FreezeRecord, UnfreezeRecord, ReleaseRecord, TrimRecord,
-                 ImportRecord, SealRecord, DiscardRecord, RelocateRecord>;
+using LogRecord = std::variant<OwnRecord, AppliedUpdate, ReleaseRecord, AbortRecord, TrimRecord,
+                               ImportRecord, DiscardRecord, RelocateRecord>;
 
 // Applies one record; the one way the durable part changes, in life and in recovery.
 // Requires: records in the order they were logged.
 void Replay(const LogRecord& record, UnitDurable& durable);
 
+// The lsn of initial rows; that of a cut is higher.
+inline constexpr Lsn kFirstLsn{1};
+
 // A unit that is created here, not moved here.
-UnitDurable FreshUnit(std::uint32_t chunks, Lsn lsn = Lsn{1});
+UnitDurable FreshUnit(std::uint32_t chunks, Lsn lsn = kFirstLsn);
 
 // A process begins with what the log yields. Its predecessors may have decided more updates, and
 // sent chunk versions that name them, before they lost both: a unit that takes updates goes on 2^40
 // lsns above, with every chunk touched there, so that nothing sent before counts as held, nor as
-// the base of a delta. A frozen unit keeps its numbers; its FREEZE record was synced, and all
-// updates up to the cut with it.
+// the base of a delta, and no cut that a target holds is the unit's.
 // Requires: no process decides 2^40 updates of one unit.
 void BeginProcess(UnitDurable& durable, const Guards& guards = kAllGuards);
 inline constexpr int kLsnBitsOfProcess = 40;
@@ -118,23 +119,34 @@ inline bool AreOfOneProcess(Lsn a, Lsn b) {
   return ToInt(a) >> kLsnBitsOfProcess == ToInt(b) >> kLsnBitsOfProcess;
 }
 
+// The cut that a target holds whole: the staged rows are exactly it.
+struct HeldCut {
+  Lsn lsn{};
+  UnitWindows windows = {};
+  bool operator==(const HeldCut&) const = default;
+};
+
 struct UnitState {
   UnitDurable durable;
   // The rest is lost by a restart, at no harm.
-  Lsn written{0};      // Updates up to here are in the rows; durable.lsn is the last one decided.
-  MoveId freezing{0};  // No update is decided any more; the cut waits for `written`.
-  ChunkVersions sent;  // To the target of the move below, by chunk.
+  Lsn written{0};         // Updates up to here are in the rows; durable.lsn is the last decided.
+  MoveId freezing{0};     // No update is decided any more; the cut waits for `written`.
+  MoveId frozen{0};       // The move whose cut is being sent; no update is decided. 0: none.
+  bool is_tired = false;  // A freeze has lasted too long: none before the next tick.
+  bool is_releasing = false;  // durable.released is not synced yet: lookups are served.
+  ChunkVersions sent;         // To the target of the move below, by chunk.
   MoveId sent_move{0};
-  bool lacks_sent = false;  // No pull has said yet that it holds all that was sent.
-  ChunkVersions staged;     // The import's chunks: durable when sealed, any part of them before.
-  MoveId reserving{0};      // An import that waits for memory and disk.
+  bool lacks_sent = false;      // No pull has said yet that it holds all that was sent.
+  ChunkVersions staged;         // The import's chunks; a death may lose any part of them.
+  std::optional<HeldCut> held;  // The import is whole, until another chunk comes.
+  MoveId reserving{0};          // An import that waits for memory and disk.
   bool is_covered = false;
   UnitRecord seen;  // The newest record heard of; epoch 0: none.
   bool operator==(const UnitState&) const = default;
 };
 
 // After a restart: `durable` from the log, all of whose updates have been replayed into the rows,
-// and the chunks of an unsealed import found on disk (empty: none).
+// and the chunks of an import found on disk (empty: none).
 UnitState Recovered(UnitDurable durable, ChunkVersions staged, std::uint32_t chunks);
 
 UnitStanding StandingOf(const UnitState& unit);
@@ -145,8 +157,12 @@ inline bool IsReceiving(const UnitState& unit, MoveId move) {
   const auto& import = unit.durable.import;
   return import.has_value() && import->move == move && !Owns(unit);
 }
+// Whether rows are kept that only an operator gives up.
+inline bool IsAside(const UnitDurable& unit) {
+  return unit.released.has_value() && unit.released->move == kAside;
+}
 inline bool IsFrozen(const UnitState& unit) {
-  return unit.durable.frozen != MoveId{0} || unit.freezing != MoveId{0};
+  return unit.frozen != MoveId{0} || unit.freezing != MoveId{0};
 }
 
 }  // namespace embla

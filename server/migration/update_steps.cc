@@ -5,7 +5,19 @@
 namespace embla {
 namespace {
 
+// A node that heard of a newer epoch but is not its owner can only say: ask again.
+bool IsBehind(const UnitState& unit, UnitEpoch epoch) {
+  const auto& released = unit.durable.released;
+  return epoch > unit.durable.epoch && epoch > unit.seen.epoch &&
+         (!released.has_value() || epoch > released->epoch);
+}
+
 PartAnswer Moved(const UnitState& unit) {
+  const auto& released = unit.durable.released;
+  const bool knows_released = released.has_value() && released->epoch >= unit.seen.epoch;
+  if (knows_released) {
+    return {.status = PartStatus::kMoved, .owner = released->to, .epoch = released->epoch};
+  }
   const bool is_known = unit.seen.epoch != UnitEpoch{0};
   return {.status = PartStatus::kMoved,
           .owner = is_known ? unit.seen.owner : NodeId{0},
@@ -15,12 +27,12 @@ PartAnswer Moved(const UnitState& unit) {
 }  // namespace
 
 PartAnswer CheckUpdate(const UnitState& unit, const UnitUpdate& part) {
-  // A node that heard of a newer epoch but is not its owner yet can only say: ask again.
-  if (part.epoch > unit.durable.epoch && part.epoch > unit.seen.epoch) {
+  if (IsBehind(unit, part.epoch)) {
     return {.status = PartStatus::kEpochAhead, .epoch = unit.durable.epoch};
   }
-  if (!Owns(unit)) return Moved(unit);
   const UnitDurable& durable = unit.durable;
+  if (unit.is_releasing) return {.status = PartStatus::kFrozen, .epoch = durable.epoch};
+  if (!Owns(unit)) return Moved(unit);
   switch (durable.windows.Classify(part.session, part.seq, part.first_incomplete)) {
     case UnitWindows::Verdict::kApplied:
       return {.status = PartStatus::kDuplicate, .lsn = durable.lsn, .epoch = durable.epoch};
@@ -34,10 +46,10 @@ PartAnswer CheckUpdate(const UnitState& unit, const UnitUpdate& part) {
 }
 
 PartAnswer CheckLookup(const UnitState& unit, UnitEpoch epoch) {
-  if (epoch > unit.durable.epoch && epoch > unit.seen.epoch) {
+  if (IsBehind(unit, epoch)) {
     return {.status = PartStatus::kEpochAhead, .epoch = unit.durable.epoch};
   }
-  if (!Owns(unit)) return Moved(unit);
+  if (!Owns(unit) && !unit.is_releasing) return Moved(unit);
   return {.status = PartStatus::kApplied, .lsn = unit.written, .epoch = unit.durable.epoch};
 }
 

@@ -34,14 +34,12 @@ void ChunkSender::Add(Request request) {
     // The rows are read later, so the entry may claim the newer version.
     waiting.chunk = request.chunk;
     waiting.to_address = std::move(request.to_address);
-    if (!request.can_wait) waiting.not_before = absl::InfinitePast();
     if (request.is_urgent && !waiting.is_urgent) {
       waiting.is_urgent = true;
       urgent_.splice(urgent_.end(), patient_, found->second);
     }
     return;
   }
-  if (request.can_wait) request.not_before = clock_.Now() + options_.again_after;
   Waiting& list = request.is_urgent ? urgent_ : patient_;
   waiting_[key] = list.insert(list.end(), std::move(request));
 }
@@ -59,11 +57,11 @@ void ChunkSender::Pump() {
   if (pace_.Look(host_.RequestDelay(), now)) yields_.Add();
   while (reads_ < options_.reads_max) {
     Waiting* list = &urgent_;
-    Waiting::iterator next = FindSendable(urgent_, now);
+    Waiting::iterator next = FindSendable(urgent_);
     if (next == urgent_.end()) {
       if (Wait(now) > absl::ZeroDuration()) return;
       list = &patient_;
-      next = FindSendable(patient_, now);
+      next = FindSendable(patient_);
       if (next == patient_.end()) return;
     }
     Request request = std::move(*next);
@@ -80,18 +78,14 @@ absl::Duration ChunkSender::Wait(absl::Time now) {
 
 absl::Duration ChunkSender::NextPump() {
   if (patient_.empty()) return absl::InfiniteDuration();
-  const absl::Time now = clock_.Now();
-  absl::Time next = absl::InfiniteFuture();
-  for (const Request& request : patient_) next = std::min(next, request.not_before);
-  const absl::Duration wait = std::max(Wait(now), next - now);
+  const absl::Duration wait = Wait(clock_.Now());
   // Without a wait it is the end of a read or a send that goes on.
   return wait > absl::ZeroDuration() ? wait : absl::InfiniteDuration();
 }
 
-ChunkSender::Waiting::iterator ChunkSender::FindSendable(Waiting& waiting, absl::Time now) {
-  return std::find_if(waiting.begin(), waiting.end(), [this, now](const Request& request) {
-    const bool is_time = request.is_urgent || request.not_before <= now;
-    return is_time && flying_[request.to_address] < options_.flying_per_target_max;
+ChunkSender::Waiting::iterator ChunkSender::FindSendable(Waiting& waiting) {
+  return std::ranges::find_if(waiting, [this](const Request& request) {
+    return flying_[request.to_address] < options_.flying_per_target_max;
   });
 }
 

@@ -6,8 +6,6 @@
 // - Over time no more than the budget's rate, and no faster than lets requests through (MovePace).
 //   Chunks of frozen units go first and do not wait for either, but what they take is paid back by
 //   the others.
-// - A chunk of a unit that has caught up, and waits for its freeze, waits for `again_after`:
-//   trainers go on changing it.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +31,6 @@ namespace embla {
 struct ChunkSenderOptions {
   std::uint32_t reads_max = 2;
   std::uint32_t flying_per_target_max = 8;
-  absl::Duration again_after = absl::Milliseconds(100);
   MovePaceOptions pace = {};
 };
 
@@ -53,9 +50,7 @@ class ChunkSender {
     NodeId from{};  // This node.
     std::string to_address;
     Chunk chunk;
-    bool is_urgent = false;  // The unit is frozen.
-    bool can_wait = false;   // The unit has caught up.
-    absl::Time not_before = absl::InfinitePast();
+    bool is_urgent = false;  // Writers of the unit wait for it.
   };
 
   // `host`, `transport` and `clock` are not owned and outlive the sender, and every task of the
@@ -78,7 +73,7 @@ class ChunkSender {
   using Waiting = std::list<Request>;
   using Key = std::tuple<UnitId, std::uint32_t>;
 
-  Waiting::iterator FindSendable(Waiting& waiting, absl::Time now);
+  Waiting::iterator FindSendable(Waiting& waiting);
   // Zero: chunks that are not urgent may be sent.
   absl::Duration Wait(absl::Time now);
   void Start(Request request);

@@ -29,13 +29,11 @@ class ChunkSenderTest : public ::testing::Test {
  protected:
   ChunkSenderTest() { host_.Place(kUnit); }
 
-  enum class Of { kBehind, kCaughtUp, kFrozen };
-  void Add(std::uint32_t chunk, std::uint64_t version, Of unit = Of::kBehind) {
+  void Add(std::uint32_t chunk, std::uint64_t version, bool is_urgent = false) {
     sender_.Add({.unit = kUnit,
                  .to_address = "b",
                  .chunk = {.move = MoveId{1}, .chunk = chunk, .version = Lsn{version}},
-                 .is_urgent = unit == Of::kFrozen,
-                 .can_wait = unit == Of::kCaughtUp});
+                 .is_urgent = is_urgent});
   }
   // Returns the chunks that are sent without time passing.
   std::vector<std::uint64_t> Run() {
@@ -64,31 +62,28 @@ class ChunkSenderTest : public ::testing::Test {
                       Counter()};
 };
 
-TEST_F(ChunkSenderTest, ChunksOfAUnitThatHasCaughtUpWaitAndGoAtTheirNewestVersion) {
-  Add(0, 1, Of::kCaughtUp);
-  Add(0, 2, Of::kCaughtUp);
+TEST_F(ChunkSenderTest, AChunkThatWaitsGoesOnceAtItsNewestVersion) {
+  Add(0, 1);
   Add(1, 3);
-  EXPECT_THAT(Run(), ElementsAre(3));
-  EXPECT_EQ(sender_.NextPump(), options_.again_after);
-  clock_.Advance(options_.again_after);
-  EXPECT_THAT(Run(), ElementsAre(2));
-}
-
-TEST_F(ChunkSenderTest, OnceTheUnitIsFrozenOrBehindTheyWaitNoLonger) {
-  Add(0, 1, Of::kCaughtUp);
-  Add(1, 1, Of::kCaughtUp);
-  EXPECT_THAT(Run(), IsEmpty());
-  Add(0, 2, Of::kFrozen);
-  Add(1, 3);
+  Add(0, 2);
   EXPECT_THAT(Run(), ElementsAre(2, 3));
 }
 
-TEST_F(ChunkSenderTest, WhatWaitsOfAFrozenUnitIsUrgent) {
-  Add(0, 1, Of::kCaughtUp);
+TEST_F(ChunkSenderTest, WhatIsUrgentGoesFirstAlsoIfItWaitedBefore) {
+  Add(0, 1);
   Add(1, 2);
-  Add(2, 3, Of::kCaughtUp);
-  sender_.Urge(kUnit);
-  EXPECT_THAT(Run(), ElementsAre(1, 2, 3));
+  Add(2, 3, /*is_urgent=*/true);
+  Add(1, 4, /*is_urgent=*/true);
+  EXPECT_THAT(Run(), ElementsAre(3, 4, 1));
+}
+
+TEST_F(ChunkSenderTest, WhatWaitsOfAFrozenUnitIsUrgent) {
+  constexpr UnitId kOther{TableId{1}, 1, 0};
+  host_.Place(kOther);
+  Add(0, 1);
+  sender_.Add({.unit = kOther, .to_address = "b", .chunk = {.move = MoveId{1}, .version = Lsn{2}}});
+  sender_.Urge(kOther);
+  EXPECT_THAT(Run(), ElementsAre(2, 1));
 }
 
 TEST_F(ChunkSenderTest, SaysWhatWasLostOnce) {

@@ -16,8 +16,8 @@ namespace embla {
 
 // All records of a node, those of its updates too, lie in one log in the order of the calls.
 //
-// Adopted, Folded, Reserved and Chunk are not waited for: the control record that needs them lies
-// behind them, and its sync covers them. Their errors, after which the record is not in the log:
+// Adopted, Folded, Reserved and Chunk are not waited for: what needs them lies behind them in the
+// log, and its sync covers them. Their errors, after which the record is not in the log:
 //   ResourceExhausted  try again
 //   Unavailable        the log cannot write any more
 //   InvalidArgument    the record is too large
@@ -42,12 +42,12 @@ class MoveLog {
   virtual absl::Status AppendChunk(const UnitId& unit, const Chunk& chunk,
                                    std::span<const std::byte> rows) = 0;
 
+  // An error, one of those above, says that the record is not in the log, and never will be. Else
   // `done` runs once, on any thread, perhaps within this call, and must not block. OK: the record
-  // and all before it are as durable as this log makes them.
-  //   ResourceExhausted  the record is not in the log and never will be: try again
-  //   Unavailable        the log cannot write any more
+  // and all before it are as durable as this log makes them. Unavailable: the log cannot write any
+  // more.
   // Requires: `record` is a control record.
-  virtual void AppendControl(const UnitId& unit, const LogRecord& record, Done done) = 0;
+  virtual absl::Status AppendControl(const UnitId& unit, const LogRecord& record, Done done) = 0;
 };
 
 // For a node whose rows do not survive its process either: it keeps nothing.
@@ -61,8 +61,9 @@ class ForgetfulMoveLog final : public MoveLog {
   absl::Status AppendChunk(const UnitId&, const Chunk&, std::span<const std::byte>) override {
     return absl::OkStatus();
   }
-  void AppendControl(const UnitId&, const LogRecord&, Done done) override {
+  absl::Status AppendControl(const UnitId&, const LogRecord&, Done done) override {
     done(absl::OkStatus());
+    return absl::OkStatus();
   }
 };
 

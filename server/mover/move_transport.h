@@ -18,7 +18,7 @@ namespace embla {
 struct PeerMessage {
   UnitId unit = {};
   NodeId from{};
-  std::variant<Pull, Chunk, FinalCut> body = {};
+  std::variant<Pull, Chunk, FinalCut, Holds, Release, Covered> body = {};
   Buffer rows = {};  // Rows of a chunk, from UnitHost::ReadChunk.
 };
 

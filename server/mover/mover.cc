@@ -13,11 +13,6 @@ namespace {
 constexpr UnitEpoch kFirstEpoch{1};
 constexpr std::size_t kEarlyPullsMax = 1024;  // Beyond it, a pull is lost, and comes again.
 
-template <typename Kind>
-bool Is(const NodeAction& action) {
-  return std::holds_alternative<Kind>(action);
-}
-
 bool IsActive(UnitPhase phase) {
   return phase != UnitPhase::kElsewhere && phase != UnitPhase::kAtRest;
 }
@@ -60,29 +55,27 @@ MovingUnit* Mover::Find(const UnitId& id) {
 void Mover::HandleOrder(const UnitOrder& order) {
   if (order.drops_aside) return DropAside(order.unit.table);
   const UnitRecord& record = order.record;
-  if (!order.source_address.empty()) addresses_[record.source] = order.source_address;
-  if (!order.target_address.empty()) addresses_[record.target] = order.target_address;
   MovingUnit* const unit = FindOrBegin(order);
   if (unit == nullptr || IsRepeatedTooSoon(*unit, order)) return;
   if (unit->adopts.has_value()) Adopt(*unit);
   if (record.phase == MovePhase::kOpen && record.source == self_) {
     sender_.SetRate(order.bytes_per_second);
   }
-  const bool is_begun = record.phase == MovePhase::kOpen ||
-                        (record.phase == MovePhase::kCommitted && IsWithinNode(record));
-  if (is_begun && record.target == self_ && record.move >= unit->target_move) {
+  if (record.phase == MovePhase::kOpen && record.target == self_ &&
+      record.move >= unit->target_move) {
     unit->target_move = record.move;
     unit->target_device = order.target_device;
     unit->run = order.run;
   }
-  if (record.phase == MovePhase::kCommitted && record.owner == self_ &&
-      record.move > unit->arrival) {
-    unit->arrival = record.move;
-    unit->arrived_under = order.heard_plan;
-  }
-  Deliver(*unit, RecordEvent{record});
+  const bool is_here = record.owner == self_ && record.committed >= unit->arrival;
+  if (is_here && unit->here_since == kUnknownPlan) unit->here_since = order.plan;
+  const bool has_left = record.phase == MovePhase::kNone && record.owner != self_;
+  if (has_left && unit->left_since.has_value()) unit->left_since = order.plan;
+  Deliver(*unit, RecordEvent{.record = record, .source_is_lost = order.source_is_lost});
   if (order.settles) ReportIfSettled(*unit, record.move);
-  if (order.freeze) Deliver(*unit, FreezeEvent{record});
+  if (order.cancels) {
+    Deliver(*unit, CancelEvent{.record = record, .source_is_lost = order.source_is_lost});
+  }
   // One of a move that the order does not know is dropped: to ask again would bring this order
   // again.
   if (auto early = early_pulls_.extract(order.unit);
@@ -104,8 +97,8 @@ MovingUnit* Mover::FindOrBegin(const UnitOrder& order) {
   if (MovingUnit* const unit = Find(order.unit)) return unit;
   const UnitRecord& record = order.record;
   const bool is_open = record.phase == MovePhase::kOpen;
-  const bool is_owned = record.owner == self_ && (is_open || record.phase == MovePhase::kCommitted);
-  if (!is_owned && !(is_open && record.target == self_) && !order.settles) return nullptr;
+  const bool concerns = is_open && (record.owner == self_ || record.target == self_);
+  if (!concerns && !order.settles) return nullptr;
   const absl::StatusOr<UnitShape> shape = parts_.host.ShapeOf(order.unit);
   if (shape.ok()) return Begin(order, shape->chunks());
   if (absl::IsNotFound(shape.status())) return nullptr;  // Its plan is on the way.
@@ -253,7 +246,7 @@ void Mover::Restore(RestoredNode restored) {
   std::vector<std::unique_ptr<MovingUnit>> units;
   for (RestoredUnit& from : restored.units) {
     const auto chunks = static_cast<std::uint32_t>(from.durable.touched.size());
-    const bool is_here = from.durable.epoch != UnitEpoch{0} || from.durable.retained != MoveId{0};
+    const bool is_here = from.durable.epoch != UnitEpoch{0} || from.durable.released.has_value();
     const bool is_unused = from.has_memory && !from.durable.import.has_value();
     const std::shared_ptr<UnitTracker> tracker = MakeTracker(restored.self, chunks);
     tracker->Restore(std::move(from.durable), std::move(from.staged), from.folded);
@@ -304,6 +297,15 @@ void Mover::HandleMessage(PeerMessage message) {
   if (const auto* const chunk = std::get_if<Chunk>(&message.body)) {
     return DeliverRows(*unit, *chunk, std::move(message.rows));
   }
+  if (const auto* const holds = std::get_if<Holds>(&message.body)) {
+    return Deliver(*unit, HoldsEvent{.from = message.from, .holds = *holds});
+  }
+  if (const auto* const release = std::get_if<Release>(&message.body)) {
+    return Deliver(*unit, ReleaseEvent{.from = message.from, .release = *release});
+  }
+  if (const auto* const covered = std::get_if<Covered>(&message.body)) {
+    return Deliver(*unit, CoveredEvent{*covered});
+  }
   Deliver(*unit, FinalEvent{std::get<FinalCut>(std::move(message.body))});
 }
 
@@ -341,8 +343,13 @@ void Mover::OnStepped(const UnitId& id, UnitTracker::Stepped stepped) {
   --steps_open_;
   MovingUnit& unit = *Find(id);
   NoteStatus(unit, stepped.status);
-  if (std::ranges::any_of(stepped.actions, Is<SendChunk>)) {
-    unit.has_caught_up = std::ranges::any_of(stepped.actions, IsCaughtUp);
+  for (const NodeAction& action : stepped.actions) {
+    const auto* const log = std::get_if<LogAction>(&action);
+    const auto* const own = log == nullptr ? nullptr : std::get_if<OwnRecord>(&log->record);
+    if (own == nullptr) continue;
+    unit.arrival = own->move;
+    unit.here_since = kUnknownPlan;
+    unit.left_since.reset();
   }
   for (NodeAction& action : stepped.actions) unit.work.emplace_back(std::move(action));
   RunWork(unit);
@@ -390,6 +397,9 @@ void Mover::TickUnit(MovingUnit& unit, absl::Time now) {
     unit.progress_at = now;
     // The move may have ended, and who told this node may have told it once.
     Report(unit, UnitReport::Kind::kReadRecord, unit.status.move, "");
+    Deliver(unit, NodeTick{});
+  }
+  if (unit.status.is_tired && now - unit.deadline_told_at >= options_.resend_after) {
     Deliver(unit, NodeTick{});
   }
   const absl::Time frozen_at = std::max(unit.status.frozen_since, unit.deadline_told_at);

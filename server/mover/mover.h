@@ -43,11 +43,11 @@ namespace embla {
 struct MoverOptions {
   ChunkSenderOptions sender;
   std::uint32_t credit_chunks = 8;  // Chunks of one unit on their way to this node.
-  // A unit with at most this many chunks behind may freeze: they are sent during the freeze.
+  // A unit with at most this many chunks behind is frozen: they are sent during the freeze.
   std::uint32_t behind_max = 2;
   absl::Duration resend_after = absl::Seconds(1);  // Without any progress.
-  // Limit for a freeze: after it the source asks for an abort.
-  absl::Duration freeze_deadline = absl::Seconds(1);
+  // A freeze that lasts longer ends; the unit is frozen again at the next try.
+  absl::Duration freeze_deadline = absl::Milliseconds(500);
   absl::Duration progress_interval = absl::Seconds(1);
   absl::Duration fold_interval = absl::Seconds(5);  // Between two rounds of a table's fold.
   // A table whose units had to be taken apart again is left alone for so long.
@@ -80,8 +80,9 @@ class Mover {
   void Restore(RestoredNode restored);
   // Takes orders of the coordinator; `self` is this node's id.
   void OnOrders(NodeId self, std::vector<UnitOrder> orders);
-  // The node has installed `plan`, which this process got from the coordinator.
-  void OnPlan(PlanVersion plan);
+  // The node has installed `plan`, which this process got from the coordinator; `addresses` are
+  // those of its nodes, host:port.
+  void OnPlan(PlanVersion plan, std::map<NodeId, std::string> addresses);
   // Takes a message of the other end. ResourceExhausted: too much waits; the message is dropped.
   absl::Status OnMessage(PeerMessage message);
 
@@ -116,6 +117,8 @@ class Mover {
 
   // mover_folds.cc: units at rest, whose records join those of their tables' rest.
   void FoldUnits(absl::Time now);
+  // A unit that has left, once a plan says so.
+  void LetGateGo(MovingUnit& unit);
   void TakeApartWhatAsks(absl::Time now);
   void OnFolded(const UnitId& id, bool is_folded);
   void CountGates();
@@ -150,8 +153,9 @@ class Mover {
   void Do(MovingUnit& unit, SendChunk& action);
   void Do(MovingUnit& unit, SendFinal& action);
   void Do(MovingUnit& unit, SendReport& action);
-  void Do(MovingUnit& unit, PutRecord& action);
-  void Do(MovingUnit& unit, ReadRecord&);
+  void Do(MovingUnit& unit, SendHolds& action);
+  void Do(MovingUnit& unit, SendRelease& action);
+  void Do(MovingUnit& unit, SendCovered& action);
   void Do(MovingUnit& unit, ReserveImport& action);
   void Do(MovingUnit& unit, StageChunk&) { Finish(unit); }  // StageRows was before it.
   void Do(MovingUnit& unit, ResetStaged& action);
@@ -162,12 +166,13 @@ class Mover {
   void Finish(MovingUnit& unit) { unit.is_busy = false; }
   // The unit's next work is `action` once more, at the next tick.
   static void TryAgain(MovingUnit& unit, NodeAction action);
-  void OnLogged(const UnitId& id, const LogRecord& record, const absl::Status& status);
+  void OnNotLogged(MovingUnit& unit, LogAction action, const absl::Status& status);
+  void OnSynced(const UnitId& id, const LogRecord& record, const absl::Status& status);
   void OnRelocated(const UnitId& id, MoveId move, const absl::Status& status);
   // A callback for the host: `then` runs on the mover's thread, then the unit's next work.
   HostDone WhenDone(MovingUnit& unit, const char* what,
                     std::function<void(MovingUnit&, const absl::Status&)> then);
-  void SendTo(NodeId node, PeerMessage message);
+  void SendTo(NodeId node, const MovingUnit& unit, PeerMessage message);
   void Report(const MovingUnit& unit, UnitReport::Kind kind, MoveId move, std::string message);
   void OnSent(const SentChunk& sent);
   void OnLost(MovingUnit& unit);
@@ -190,8 +195,9 @@ class Mover {
   // Never fewer: a unit that came to rest, or has left, keeps its min_move, without which an old
   // record would bring it back.
   std::map<UnitId, std::unique_ptr<MovingUnit>> units_;
-  std::map<NodeId, std::string> addresses_;  // Addresses of the other ends, from the last order.
-  // The last pull of each unit that came before the order that opened its move.
+  std::map<NodeId, std::string> addresses_;  // From plans; a node that has left keeps its own.
+  // The last pull of each unit that came before the order that opened its move, or the plan with
+  // the node that it is from.
   std::map<UnitId, PeerMessage> early_pulls_;
 };
 

@@ -13,16 +13,23 @@ namespace {
 
 UnitReport::Kind KindOf(ReportKind kind) {
   switch (kind) {
-    case ReportKind::kCaughtUp:
-      return UnitReport::Kind::kCaughtUp;
-    case ReportKind::kSealed:
-      return UnitReport::Kind::kSealed;
+    case ReportKind::kHandedOver:
+      return UnitReport::Kind::kHandedOver;
+    case ReportKind::kReady:
+      return UnitReport::Kind::kReady;
     case ReportKind::kRefused:
       return UnitReport::Kind::kRefused;
-    case ReportKind::kCovered:
-      return UnitReport::Kind::kCovered;
+    case ReportKind::kAborted:
+      return UnitReport::Kind::kAborted;
   }
   EMBLA_CHECK(false);
+}
+
+// The unit has no owner that takes updates until what is sent has arrived.
+bool HasWaitingWriters(const MovingUnit& unit) {
+  const UnitPhase phase = unit.status.phase;
+  return phase == UnitPhase::kFrozen || phase == UnitPhase::kHolding ||
+         phase == UnitPhase::kRetained;
 }
 
 constexpr char kHasRowsAside[] =
@@ -66,29 +73,39 @@ HostDone Mover::WhenDone(MovingUnit& unit, const char* what,
   };
 }
 
+// The unit's state has changed already: nobody may hear of it before the record is durable. After
+// OWN everybody may, as what they hear of lies behind it in the log.
 void Mover::Do(MovingUnit& unit, LogAction& action) {
-  parts_.log.AppendControl(
+  const absl::Status appended = parts_.log.AppendControl(
       unit.id, action.record,
       [this, queue = queue_, id = unit.id, record = action.record](const absl::Status& status) {
-        queue->Post([this, id, record, status] { OnLogged(id, record, status); });
+        queue->Post([this, id, record, status] { OnSynced(id, record, status); });
       });
+  if (!appended.ok()) return OnNotLogged(unit, std::move(action), appended);
+  if (std::holds_alternative<OwnRecord>(action.record)) Finish(unit);
 }
 
-// The unit's state has changed already: nobody may hear of it before the record is durable.
-void Mover::OnLogged(const UnitId& id, const LogRecord& record, const absl::Status& status) {
-  MovingUnit& unit = *Find(id);
-  if (status.ok()) {
-    CrashPoint("mover.logged");
-    Finish(unit);
-    return RunWork(unit);
-  }
+void Mover::OnNotLogged(MovingUnit& unit, LogAction action, const absl::Status& status) {
   if (absl::IsResourceExhausted(status)) {
-    LogWarning("mover", "log is full, trying again unit=", NameOf(id), " reason=", Message(status));
-    return TryAgain(unit, LogAction{record});
+    LogWarning("mover", "log is full, trying again unit=", NameOf(unit.id),
+               " reason=", Message(status));
+    return TryAgain(unit, std::move(action));
   }
   LogError("mover",
-           "move stands still until the node restarts: the log cannot write unit=", NameOf(id),
+           "move stands still until the node restarts: the log cannot write unit=", NameOf(unit.id),
            " reason=", Message(status));
+}
+
+void Mover::OnSynced(const UnitId& id, const LogRecord& record, const absl::Status& status) {
+  MovingUnit& unit = *Find(id);
+  if (!status.ok()) return OnNotLogged(unit, LogAction{record}, status);
+  CrashPoint("mover.logged");
+  if (std::holds_alternative<OwnRecord>(record)) return Deliver(unit, OwnSynced{});
+  if (const auto* const release = std::get_if<ReleaseRecord>(&record)) {
+    Deliver(unit, ReleaseSynced{release->released.move});
+  }
+  Finish(unit);
+  RunWork(unit);
 }
 
 void Mover::TryAgain(MovingUnit& unit, NodeAction action) {
@@ -123,12 +140,27 @@ void Mover::OnStaged(MovingUnit& unit, const Chunk& chunk, const SharedBuffer& r
 }
 
 void Mover::Do(MovingUnit& unit, SendPull& action) {
-  SendTo(action.to, {.unit = unit.id, .from = self_, .body = std::move(action.pull)});
+  SendTo(action.to, unit, {.unit = unit.id, .from = self_, .body = std::move(action.pull)});
   Finish(unit);
 }
 
 void Mover::Do(MovingUnit& unit, SendFinal& action) {
-  SendTo(action.to, {.unit = unit.id, .from = self_, .body = std::move(action.cut)});
+  SendTo(action.to, unit, {.unit = unit.id, .from = self_, .body = std::move(action.cut)});
+  Finish(unit);
+}
+
+void Mover::Do(MovingUnit& unit, SendHolds& action) {
+  SendTo(action.to, unit, {.unit = unit.id, .from = self_, .body = action.holds});
+  Finish(unit);
+}
+
+void Mover::Do(MovingUnit& unit, SendRelease& action) {
+  SendTo(action.to, unit, {.unit = unit.id, .from = self_, .body = action.release});
+  Finish(unit);
+}
+
+void Mover::Do(MovingUnit& unit, SendCovered& action) {
+  SendTo(action.to, unit, {.unit = unit.id, .from = self_, .body = action.covered});
   Finish(unit);
 }
 
@@ -142,16 +174,22 @@ void Mover::Do(MovingUnit& unit, SendChunk& action) {
                .from = self_,
                .to_address = address->second,
                .chunk = chunk,
-               .is_urgent = unit.status.phase == UnitPhase::kFrozen,
-               .can_wait = unit.has_caught_up});
+               .is_urgent = HasWaitingWriters(unit)});
   sender_.Pump();
 }
 
-void Mover::SendTo(NodeId node, PeerMessage message) {
+void Mover::SendTo(NodeId node, const MovingUnit& unit, PeerMessage message) {
   const auto address = addresses_.find(node);
-  // Dropped like a lost message: the order repeats the address.
+  // Dropped like a lost message: its plan is on the way.
   if (address == addresses_.end()) return;
-  parts_.transport.Send(address->second, std::move(message), [](const absl::Status&) {});
+  const auto done = [this, queue = queue_, id = unit.id](const absl::Status& status) {
+    if (status.ok()) return;
+    queue->Post([this, id] {  // The next tick repeats it.
+      MovingUnit& unit = *Find(id);
+      if (HasWaitingWriters(unit)) unit.progress_at = absl::InfinitePast();
+    });
+  };
+  parts_.transport.Send(address->second, std::move(message), done);
 }
 
 void Mover::OnSent(const SentChunk& sent) {
@@ -171,7 +209,7 @@ void Mover::OnSent(const SentChunk& sent) {
 // The target asks for a chunk again after a while. A frozen unit has no time for that: its cut,
 // said again, makes the target ask at once.
 void Mover::OnLost(MovingUnit& unit) {
-  if (unit.status.phase == UnitPhase::kFrozen) Deliver(unit, FreezeEvent{unit.status.seen});
+  if (HasWaitingWriters(unit)) Deliver(unit, NodeTick{});
 }
 
 void Mover::Report(const MovingUnit& unit, UnitReport::Kind kind, MoveId move,
@@ -187,17 +225,6 @@ void Mover::Do(MovingUnit& unit, SendReport& action) {
   if (unit.status.move == kAside) unit.refusal = kHasRowsAside;
   Report(unit, KindOf(report.kind), report.move,
          report.kind == ReportKind::kRefused ? unit.refusal : "");
-  Finish(unit);
-}
-
-void Mover::Do(MovingUnit& unit, PutRecord& action) {
-  Report(unit, UnitReport::Kind::kAbort, action.expected.move,
-         absl::StrCat("frozen for more than ", absl::FormatDuration(options_.freeze_deadline)));
-  Finish(unit);
-}
-
-void Mover::Do(MovingUnit& unit, ReadRecord&) {
-  Report(unit, UnitReport::Kind::kReadRecord, unit.status.move, "");
   Finish(unit);
 }
 
@@ -231,10 +258,7 @@ void Mover::Do(MovingUnit& unit, ResetStaged& action) {
 }
 
 void Mover::Do(MovingUnit& unit, InstallStaged&) {
-  const auto then = [this](MovingUnit& done, const absl::Status& status) {
-    if (status.ok()) Deliver(done, CoveredEvent{});
-  };
-  parts_.host.Install(unit.id, unit.tracker, WhenDone(unit, "install rows", then));
+  parts_.host.Install(unit.id, unit.tracker, WhenDone(unit, "install rows", {}));
 }
 
 void Mover::Do(MovingUnit& unit, RelocateRows& action) {
@@ -244,7 +268,7 @@ void Mover::Do(MovingUnit& unit, RelocateRows& action) {
   });
 }
 
-// The record has committed: there is no way but on.
+// RELOCATE is in the log: there is no way but on.
 void Mover::OnRelocated(const UnitId& id, MoveId move, const absl::Status& status) {
   MovingUnit& unit = *Find(id);
   CrashPoint("mover.host_done");
@@ -261,13 +285,10 @@ void Mover::Do(MovingUnit& unit, DiscardStaged&) {
   parts_.host.Discard(unit.id, WhenDone(unit, "discard staged rows", {}));
 }
 
+// The gate stays until a plan says what it does.
 void Mover::Do(MovingUnit& unit, TrimRows&) {
-  // The gate says no until the rows are gone, and is not needed after that.
-  const auto then = [this](MovingUnit& done, const absl::Status&) {
-    parts_.host.RunInOrder(done.id.table,
-                           [&host = parts_.host, id = done.id] { host.SetGate(id, nullptr); });
-  };
-  parts_.host.Trim(unit.id, WhenDone(unit, "trim rows", then));
+  unit.left_since = kUnknownPlan;
+  parts_.host.Trim(unit.id, WhenDone(unit, "trim rows", {}));
 }
 
 }  // namespace embla

@@ -8,12 +8,10 @@ namespace {
 struct FailpointName {
   std::string_view operator()(const OwnRecord&) const { return "mover.log_own"; }
   std::string_view operator()(const AppliedUpdate&) const { return "mover.log_update"; }
-  std::string_view operator()(const FreezeRecord&) const { return "mover.log_freeze"; }
-  std::string_view operator()(const UnfreezeRecord&) const { return "mover.log_unfreeze"; }
+  std::string_view operator()(const AbortRecord&) const { return "mover.log_abort"; }
   std::string_view operator()(const ReleaseRecord&) const { return "mover.log_release"; }
   std::string_view operator()(const TrimRecord&) const { return "mover.log_trim"; }
   std::string_view operator()(const ImportRecord&) const { return "mover.log_import"; }
-  std::string_view operator()(const SealRecord&) const { return "mover.log_seal"; }
   std::string_view operator()(const DiscardRecord&) const { return "mover.log_discard"; }
   std::string_view operator()(const RelocateRecord&) const { return "mover.log_relocate"; }
 
@@ -26,8 +24,9 @@ struct FailpointName {
   std::string_view operator()(const SendChunk&) const { return "mover.chunk"; }
   std::string_view operator()(const SendFinal&) const { return "mover.final"; }
   std::string_view operator()(const SendReport&) const { return "mover.report"; }
-  std::string_view operator()(const PutRecord&) const { return "mover.abort"; }
-  std::string_view operator()(const ReadRecord&) const { return "mover.read"; }
+  std::string_view operator()(const SendHolds&) const { return "mover.holds"; }
+  std::string_view operator()(const SendRelease&) const { return "mover.release"; }
+  std::string_view operator()(const SendCovered&) const { return "mover.covered"; }
   std::string_view operator()(const ReserveImport&) const { return "mover.reserve"; }
   std::string_view operator()(const ResetStaged&) const { return "mover.reset"; }
   std::string_view operator()(const InstallStaged&) const { return "mover.install"; }

@@ -1,10 +1,11 @@
 // Points where tests end a process in the middle of a move (core/base/failpoint.h). Before each
 // piece of work of a unit there is a point:
-//   mover.log_own, log_freeze, log_unfreeze, log_release, log_trim, log_import, log_seal,
-//   log_discard                                      a control record
-//   mover.reserve, stage, install, discard, trim     what changes the node's tables
-//   mover.pull, chunk, final                         what is said to the other end
-//   mover.report, abort, read                        what is said to the coordinator
+//   mover.log_own, log_release, log_abort, log_trim, log_import, log_discard, log_relocate
+//                                                    a control record
+//   mover.reserve, stage, reset, install, relocate, discard, trim
+//                                                    what changes the node's tables
+//   mover.pull, chunk, final, holds, release, covered  what is said to the other end
+//   mover.report                                     what is said to the coordinator
 // and mover.logged and mover.host_done after what takes time.
 #pragma once
 

@@ -15,13 +15,17 @@ namespace embla {
 namespace {
 
 bool HasGate(const MovingUnit& unit) {
-  return unit.status.phase != UnitPhase::kElsewhere && !unit.is_folded;
+  const bool is_here = unit.status.phase != UnitPhase::kElsewhere && !unit.is_folded;
+  return is_here || unit.left_since.has_value();
 }
 
 }  // namespace
 
-void Mover::OnPlan(PlanVersion plan) {
-  queue_->Post([this, plan] { plan_ = plan; });
+void Mover::OnPlan(PlanVersion plan, std::map<NodeId, std::string> addresses) {
+  queue_->Post([this, plan, addresses = std::move(addresses)] {
+    plan_ = plan;
+    for (const auto& [node, address] : addresses) addresses_[node] = address;
+  });
 }
 
 void Mover::FoldUnits(absl::Time now) {
@@ -29,9 +33,12 @@ void Mover::FoldUnits(absl::Time now) {
   fold_at_ = now + options_.fold_interval;
   std::set<TableId> stepped;
   for (const auto& [id, unit] : units_) {
+    LetGateGo(*unit);
     const bool is_at_rest = unit->status.phase == UnitPhase::kAtRest && !unit->is_busy &&
                             unit->work.empty() && !unit->adopts.has_value();
-    if (!is_at_rest || unit->is_folded || unit->arrived_under >= plan_) continue;
+    if (!is_at_rest || unit->is_folded) continue;
+    if (unit->here_since == kUnknownPlan) Report(*unit, UnitReport::Kind::kReadRecord, {}, "");
+    if (unit->here_since > plan_) continue;
     const auto paused = fold_not_before_.find(id.table);
     if (paused != fold_not_before_.end() && now < paused->second) continue;
     if (!parts_.host.ShapeOf(id).ok()) continue;  // The table was dropped.
@@ -45,6 +52,18 @@ void Mover::FoldUnits(absl::Time now) {
                              if (tracker->MayFold()) fold.NoteOrJoin(id, *tracker, plan);
                            });
   }
+}
+
+void Mover::LetGateGo(MovingUnit& unit) {
+  if (!unit.left_since.has_value() || unit.status.phase != UnitPhase::kElsewhere) return;
+  if (*unit.left_since == kUnknownPlan) Report(unit, UnitReport::Kind::kReadRecord, {}, "");
+  if (*unit.left_since > plan_ || unit.is_busy || !unit.work.empty()) return;
+  unit.left_since.reset();
+  parts_.host.RunInOrder(unit.id.table,
+                         [&host = parts_.host, id = unit.id, tracker = unit.tracker] {
+                           if (tracker->Status().phase == UnitPhase::kElsewhere)
+                             host.SetGate(id, nullptr);
+                         });
 }
 
 void Mover::FoldSteps::NoteOrJoin(const UnitId& id, UnitTracker& tracker, PlanVersion plan) const {

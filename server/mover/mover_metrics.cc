@@ -9,7 +9,7 @@ bool IsSource(UnitPhase phase) {
   return phase == UnitPhase::kSending || phase == UnitPhase::kFrozen;
 }
 bool IsTarget(UnitPhase phase) {
-  return phase == UnitPhase::kReceiving || phase == UnitPhase::kSealed;
+  return phase == UnitPhase::kReceiving || phase == UnitPhase::kHolding;
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ MoverMetrics::MoverMetrics(Metrics* metrics) {
   units_[IndexOf(UnitPhase::kSending)] = units("sending");
   units_[IndexOf(UnitPhase::kFrozen)] = units("frozen");
   units_[IndexOf(UnitPhase::kReceiving)] = units("receiving");
-  units_[IndexOf(UnitPhase::kSealed)] = units("sealed");
+  units_[IndexOf(UnitPhase::kHolding)] = units("holding");
   units_[IndexOf(UnitPhase::kRetained)] = units("retained");
   sent_ = metrics->MakeCounter(MetricNamed("embla_moves_total"), {"sent"});
   received_ = metrics->MakeCounter(MetricNamed("embla_moves_total"), {"received"});

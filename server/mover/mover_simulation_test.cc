@@ -58,7 +58,7 @@ TEST(MoverSimulation, AppliesEachUpdateOnceWithoutFaults) {
   options.lose = 0;
   options.repeat = 0;
   options.log_full = 0;
-  const Sums sums = RunSeeds(options, /*seeds=*/100, /*steps=*/20'000);
+  const Sums sums = RunSeeds(options, /*seeds=*/160, /*steps=*/20'000);
   EXPECT_GT(sums.commits, 500u);
   EXPECT_GT(sums.refused, 0u);
   EXPECT_GT(sums.folds, 50u);

@@ -20,6 +20,8 @@
 
 namespace embla {
 
+inline constexpr PlanVersion kUnknownPlan{UINT64_MAX};
+
 // Rows that have arrived. A ChunkEvent follows when they are staged.
 struct StageRows {
   Chunk chunk;
@@ -40,9 +42,11 @@ struct MovingUnit {
 
   // Its record has joined that of the table's rest, as far as the mover's thread has heard.
   bool is_folded = false;
-  // The move that brought it here, and the newest plan that the node had heard of by then.
+  // The move that brought it here, and the first plan that is known to have it here since.
   MoveId arrival{};
-  PlanVersion arrived_under{};
+  PlanVersion here_since = kUnknownPlan;
+  // While its gate says who has it instead: the first plan that says so, too.
+  std::optional<PlanVersion> left_since;
 
   // One piece of work at a time, the next when it is done.
   std::deque<UnitWork> work;
@@ -58,9 +62,6 @@ struct MovingUnit {
   std::uint32_t target_device = 0;
   RowRun run;
   std::string refusal;  // Why there is no room.
-
-  // Set at the source when the last step that sent chunks found the target close behind.
-  bool has_caught_up = false;
 
   // The source's counters, for `counted_move`.
   MoveId counted_move{};

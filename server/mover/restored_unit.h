@@ -14,7 +14,7 @@ namespace embla {
 struct RestoredUnit {
   UnitId unit;
   UnitDurable durable;
-  ChunkVersions staged;  // Staged chunks of an import that is not sealed.
+  ChunkVersions staged;  // Staged chunks of an import.
   // Memory that the host keeps for an import, or for one that never came to be.
   bool has_memory = false;
   PlanVersion folded{};  // Under which its record joined the rest's; 0: it has its own.

@@ -15,9 +15,9 @@ absl::Status Misplaced(const UnitId& unit, const char* what) {
                                           "/", unit.column_granule, ": ", what));
 }
 
-bool IsImporting(const RestoredUnit& unit, MoveId move, bool sealed) {
+bool IsImporting(const RestoredUnit& unit, MoveId move) {
   const auto& import = unit.durable.import;
-  return import.has_value() && import->move == move && import->is_sealed == sealed;
+  return import.has_value() && import->move == move;
 }
 
 // Whether `record` may follow what is known of `unit`: what Replay() requires.
@@ -26,25 +26,21 @@ class RecordCheck {
   explicit RecordCheck(const RestoredUnit& unit) : unit_(unit) {}
 
   absl::Status operator()(const OwnRecord& record) const {
-    if (IsImporting(unit_, record.move, /*sealed=*/true)) return absl::OkStatus();
-    return Misplaced(unit_.unit, "OWN of an import that is not sealed");
-  }
-  absl::Status operator()(const SealRecord& record) const {
-    if (IsImporting(unit_, record.move, /*sealed=*/false)) return absl::OkStatus();
-    return Misplaced(unit_.unit, "SEAL of an import that is not open");
+    if (IsImporting(unit_, record.move)) return absl::OkStatus();
+    return Misplaced(unit_.unit, "OWN of what was not being imported");
   }
   absl::Status operator()(const ImportRecord&) const {
     if (unit_.has_memory && !unit_.durable.import.has_value()) return absl::OkStatus();
     return Misplaced(unit_.unit, "IMPORT without memory, or during another");
   }
-  absl::Status operator()(const FreezeRecord& record) const {
+  absl::Status operator()(const ReleaseRecord& record) const {
     const bool owns = unit_.durable.epoch != UnitEpoch{0};
     if (owns && record.touched.size() == unit_.durable.touched.size()) return absl::OkStatus();
-    return Misplaced(unit_.unit, "FREEZE of a unit that is not owned, or has other chunks");
+    return Misplaced(unit_.unit, "RELEASE of a unit that is not owned, or has other chunks");
   }
   absl::Status operator()(const RelocateRecord& record) const {
     const bool owns = unit_.durable.epoch != UnitEpoch{0};
-    if (owns && IsImporting(unit_, record.move, /*sealed=*/false)) return absl::OkStatus();
+    if (owns && IsImporting(unit_, record.move)) return absl::OkStatus();
     return Misplaced(unit_.unit, "RELOCATE of a unit that is not owned, or has no room");
   }
   absl::Status operator()(const AppliedUpdate&) const {
@@ -134,8 +130,7 @@ bool UnitReplay::Reserve(const UnitId& id, std::uint32_t chunks, std::uint32_t d
 
 absl::Status UnitReplay::Stage(const UnitId& id, const Chunk& chunk) {
   const auto it = units_.find(id);
-  const bool is_expected = it != units_.end() &&
-                           IsImporting(it->second, chunk.move, /*sealed=*/false) &&
+  const bool is_expected = it != units_.end() && IsImporting(it->second, chunk.move) &&
                            chunk.chunk < it->second.staged.size();
   if (!is_expected) return Misplaced(id, "a chunk without an open import");
   it->second.staged[chunk.chunk] = chunk.version;
@@ -169,13 +164,6 @@ void UnitReplay::ForgetSessions(const SessionSet& sessions) {
 bool UnitReplay::Owns(const UnitId& id) const {
   const auto it = units_.find(id);
   return it != units_.end() && it->second.durable.epoch != UnitEpoch{0};
-}
-
-bool UnitReplay::IsAnew(const UnitId& id) const {
-  const auto it = units_.find(id);
-  if (it == units_.end()) return false;
-  const std::optional<ImportState>& import = it->second.durable.import;
-  return import.has_value() && import->source == NodeId{0};
 }
 
 std::vector<RestoredUnit> UnitReplay::Take() && {

@@ -10,7 +10,8 @@
 //   Folded                 JoinRest                          Fold
 //   Reserved               Discard if told to, then Reserve  Reserve
 //   Chunk                  Stage                             Stage
-//   Own, Trim, Discard     Install, Trim, Discard            Control
+//   Own                    Reset if it begins anew; Install  Control
+//   Trim, Discard          Trim, Discard                     Control
 //   Relocate               Relocate                          Control
 //   other control records  -                                 Control
 //   a table is dropped     its rows go                       DropTable
@@ -58,8 +59,6 @@ class UnitReplay {
 
   // Whether the unit has windows of its own. False for a unit that is not on this node.
   bool Owns(const UnitId& unit) const;
-  // Whether the unit's import brings initial values: no node had its rows any more.
-  bool IsAnew(const UnitId& unit) const;
 
   std::vector<RestoredUnit> Take() &&;
 

@@ -45,20 +45,17 @@ TEST(UnitReplayBeginProcess, PutsAUnitThatTakesUpdatesAboveAllThatWasGivenOut) {
   EXPECT_EQ(unit.durable.touched, ChunkVersions(2, unit.durable.lsn));
 }
 
-TEST(UnitReplayBeginProcess, LeavesAFrozenUnitItsNumbers) {
+TEST(UnitReplayBeginProcess, LeavesAUnitThatIsHandedOverItsNumbers) {
   UnitReplay replay = AdoptedReplay();
   const Lsn cut{ToInt(FirstLsnOf(1)) + 9};
   const ChunkVersions touched = {FirstLsnOf(1), cut};
-  ASSERT_THAT(replay.Control(kUnit, FreezeRecord{MoveId{2}, cut, touched}), IsOk());
+  const ReleasedState released{MoveId{2}, NodeId{2}, UnitEpoch{2}};
+  ASSERT_THAT(replay.Control(kUnit, ReleaseRecord{released, cut, touched}), IsOk());
   replay.BeginProcess();
-  UnitReplay aborted = replay;
   const RestoredUnit unit = Only(std::move(replay));
-  EXPECT_EQ(unit.durable.frozen, MoveId{2});
+  EXPECT_EQ(unit.durable.released, released);
   EXPECT_EQ(unit.durable.lsn, cut);
   EXPECT_EQ(unit.durable.touched, touched);
-  ASSERT_THAT(aborted.Control(kUnit, UnfreezeRecord{MoveId{2}}), IsOk());
-  aborted.BeginProcess();
-  EXPECT_GT(Only(std::move(aborted)).durable.lsn, Lsn{ToInt(cut) + (std::uint64_t{1} << 39)});
 }
 
 TEST(UnitReplayBeginProcess, CountsFromWhatCameWithTheUnit) {
@@ -67,8 +64,7 @@ TEST(UnitReplayBeginProcess, CountsFromWhatCameWithTheUnit) {
   const Lsn cut = FirstLsnOf(900);  // An lsn of a source that has begun many times.
   replay.Reserve(kUnit, /*chunks=*/2, 0, {});
   ASSERT_THAT(replay.Control(kUnit, ImportRecord{MoveId{1}, NodeId{2}, UnitEpoch{1}}), IsOk());
-  ASSERT_THAT(replay.Control(kUnit, SealRecord{MoveId{1}, cut}), IsOk());
-  ASSERT_THAT(replay.Control(kUnit, OwnRecord{UnitEpoch{2}, MoveId{1}}), IsOk());
+  ASSERT_THAT(replay.Control(kUnit, OwnRecord{UnitEpoch{2}, MoveId{1}, cut}), IsOk());
   replay.BeginProcess();
   EXPECT_GT(Only(std::move(replay)).durable.lsn, Lsn{ToInt(cut) + (std::uint64_t{1} << 39)});
 }
@@ -118,20 +114,20 @@ TEST(UnitReplayControl, RefusesRecordsThatCannotFollow) {
     return replay.Control(kUnit, record).code();
   };
   constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
-  EXPECT_EQ(code(OwnRecord{UnitEpoch{2}, MoveId{1}}), kDataLoss);
-  EXPECT_EQ(code(SealRecord{MoveId{1}, Lsn{2}}), kDataLoss);
+  EXPECT_EQ(code(OwnRecord{UnitEpoch{2}, MoveId{1}, Lsn{2}}), kDataLoss);
   EXPECT_EQ(code(ImportRecord{MoveId{1}, NodeId{2}, UnitEpoch{1}}), kDataLoss);
-  EXPECT_EQ(code(FreezeRecord{MoveId{1}, Lsn{2}, ChunkVersions(3)}), kDataLoss);
+  EXPECT_EQ(code(ReleaseRecord{{MoveId{1}}, Lsn{2}, ChunkVersions(3)}), kDataLoss);
   EXPECT_EQ(code(AppliedUpdate{}), kDataLoss);
-  EXPECT_EQ(UnitReplay().Control(kUnit, UnfreezeRecord{MoveId{1}}).code(), kDataLoss);
+  EXPECT_EQ(UnitReplay().Control(kUnit, AbortRecord{MoveId{1}}).code(), kDataLoss);
 }
 
 TEST(UnitReplayControl, RowsThatAreKeptAsideStaySo) {
   UnitReplay replay = AdoptedReplay();
-  ASSERT_THAT(replay.Control(kUnit, ReleaseRecord{kAside}), IsOk());
+  ASSERT_THAT(replay.Control(kUnit, ReleaseRecord{{kAside}, Lsn{1}, ChunkVersions(2, Lsn{1})}),
+              IsOk());
   replay.BeginProcess();
   const RestoredUnit unit = Only(std::move(replay));
-  EXPECT_EQ(unit.durable.retained, kAside);
+  EXPECT_TRUE(IsAside(unit.durable));
   EXPECT_EQ(unit.durable.min_move, MoveId{0});
   EXPECT_EQ(unit.durable.epoch, UnitEpoch{0});
 }

@@ -9,11 +9,6 @@
 namespace embla {
 namespace {
 
-// The target may say what it holds of a chunk, and it holds nothing of this one.
-bool LacksChunks(const Pull& pull) {
-  return std::find(pull.held.begin(), pull.held.end(), Lsn{0}) != pull.held.end();
-}
-
 // Whether the action belongs to an update, which changes no file: the rows are written where the
 // update was decided.
 bool IsOfUpdate(const NodeAction& action) {
@@ -23,11 +18,6 @@ bool IsOfUpdate(const NodeAction& action) {
 }
 
 }  // namespace
-
-bool IsCaughtUp(const NodeAction& action) {
-  const auto* const report = std::get_if<SendReport>(&action);
-  return report != nullptr && report->report.kind == ReportKind::kCaughtUp;
-}
 
 UnitTracker::UnitTracker(const UnitContext& context, const Clock& clock)
     : context_(context),
@@ -54,7 +44,7 @@ bool UnitTracker::HasRoom() const {
 
 std::optional<RestoredUnit> UnitTracker::AtRest(const UnitId& unit) const {
   const bool is_quiet =
-      !HasRoom() && IsAsleep() && !IsFrozen(state_) && state_.durable.retained == MoveId{0};
+      !HasRoom() && IsAsleep() && !IsFrozen(state_) && !state_.durable.released.has_value();
   if (!is_quiet) return std::nullopt;
   return RestoredUnit{.unit = unit,
                       .durable = state_.durable,
@@ -77,7 +67,6 @@ void UnitTracker::TakeBack(UnitWindows windows) {
 
 void UnitTracker::Restore(UnitDurable durable, ChunkVersions staged, PlanVersion folded) {
   folded_ = folded;
-  awake_for_ = durable.frozen;
   has_memory_ = durable.import.has_value();
   state_ = Recovered(std::move(durable), std::move(staged), context_.chunks);
   state_.is_covered = Owns(state_);  // By the log that it was restored from.
@@ -88,13 +77,10 @@ UnitTracker::Stepped UnitTracker::Step(const NodeEvent& event) {
   // Memory that was given back before it came: a later answer counts.
   const bool is_reserved = std::holds_alternative<ReservedEvent>(event);
   const bool is_stale = is_reserved && --reserves_open_ > 0;
-  if (!is_stale) {
+  if (!is_stale && !IsOfCutBeforeRest(event)) {
     WakeBefore(event);
     RunStep(event, stepped.actions);
   }
-  // A freeze while nothing has been copied would last as long as the copy.
-  const auto* const pull = std::get_if<PullEvent>(&event);
-  if (pull != nullptr && LacksChunks(pull->pull)) std::erase_if(stepped.actions, IsCaughtUp);
   NoteMemory(stepped.actions);
   stepped.status = Status();
   return stepped;
@@ -134,12 +120,15 @@ void UnitTracker::RunStep(const NodeEvent& event, std::vector<NodeAction>& actio
   RestIfEnded();
 }
 
-// A pull or a freeze may come before the record that opened the move.
+bool UnitTracker::IsOfCutBeforeRest(const NodeEvent& event) const {
+  const auto* const holds = std::get_if<HoldsEvent>(&event);
+  return holds != nullptr && Owns(state_) && holds->holds.move != awake_for_;
+}
+
+// A pull may come before the record that opened the move.
 void UnitTracker::WakeBefore(const NodeEvent& event) {
   if (const auto* const pull = std::get_if<PullEvent>(&event)) {
     WakeFor(pull->pull.epoch, pull->pull.move);
-  } else if (const auto* const freeze = std::get_if<FreezeEvent>(&event)) {
-    WakeIfOpened(freeze->record);
   }
 }
 
@@ -156,7 +145,7 @@ void UnitTracker::WakeFor(UnitEpoch epoch, MoveId move) {
   if (move < durable.min_move || move <= awake_for_) return;
   // A target that has not heard of the end goes on pulling: were each of its pulls answered by all
   // chunks anew, it would never stop to ask.
-  if (SaysEndedWithoutCommit(state_.seen, move)) return;
+  if (SaysAborted(state_.seen, move)) return;
   awake_for_ = move;
   averaged_ = Lsn{0};
   durable.lsn = Next(durable.lsn);
@@ -166,12 +155,13 @@ void UnitTracker::WakeFor(UnitEpoch epoch, MoveId move) {
 
 void UnitTracker::RestIfEnded() {
   if (IsAsleep()) return;
-  const bool is_ended = !IsFrozen(state_) && SaysEndedWithoutCommit(state_.seen, awake_for_);
-  if (!Owns(state_) || is_ended) awake_for_ = MoveId{0};
+  const bool is_ended =
+      awake_for_ < state_.durable.min_move || SaysAborted(state_.seen, awake_for_);
+  if (!Owns(state_) || (is_ended && !IsFrozen(state_))) awake_for_ = MoveId{0};
 }
 
 bool UnitTracker::WantsRows(const Chunk& chunk) {
-  if (!IsReceiving(state_, chunk.move) || state_.durable.import->is_sealed) return false;
+  if (!IsReceiving(state_, chunk.move)) return false;
   if (chunk.chunk >= context_.chunks || chunk.version <= chunk.base) return false;
   if (staging_for_ != chunk.move) {
     staging_for_ = chunk.move;
@@ -232,20 +222,21 @@ void UnitTracker::Averaged(bool all) {
 }
 
 UnitStatus UnitTracker::Status() {
-  UnitStatus status{.seen = state_.seen};
+  UnitStatus status{.is_tired = state_.is_tired, .seen = state_.seen};
   const UnitDurable& durable = state_.durable;
-  if (!IsFrozen(state_)) {
+  const bool is_frozen = IsFrozen(state_) || state_.is_releasing;
+  if (!is_frozen) {
     frozen_since_ = absl::InfiniteFuture();
   } else if (frozen_since_ == absl::InfiniteFuture()) {
     frozen_since_ = clock_.Now();
   }
-  if (IsFrozen(state_)) {
+  if (is_frozen) {
     status.phase = UnitPhase::kFrozen;
-    status.move = durable.frozen;
+    status.move =
+        state_.is_releasing ? durable.released->move : std::max(state_.frozen, state_.freezing);
     status.frozen_since = frozen_since_;
   } else if (durable.import.has_value()) {
-    const bool is_whole = durable.import->is_sealed || Owns(state_);
-    status.phase = is_whole ? UnitPhase::kSealed : UnitPhase::kReceiving;
+    status.phase = state_.held.has_value() ? UnitPhase::kHolding : UnitPhase::kReceiving;
     status.move = durable.import->move;
   } else if (state_.reserving != MoveId{0}) {
     status.phase = UnitPhase::kReceiving;
@@ -253,9 +244,9 @@ UnitStatus UnitTracker::Status() {
   } else if (Owns(state_)) {
     status.phase = IsAsleep() ? UnitPhase::kAtRest : UnitPhase::kSending;
     status.move = awake_for_;
-  } else if (durable.retained != MoveId{0}) {
+  } else if (durable.released.has_value()) {
     status.phase = UnitPhase::kRetained;
-    status.move = durable.retained;
+    status.move = durable.released->move;
   }
   return status;
 }

@@ -25,20 +25,18 @@ enum class UnitPhase : std::uint8_t {
   kElsewhere,  // The node has nothing of it.
   kAtRest,     // Owned, and not being moved.
   kSending,
-  kFrozen,     // Owned, and its updates are refused: the cut is made.
+  kFrozen,     // Its updates are refused: it is being handed over.
   kReceiving,  // On its way, or owned, and memory is reserved on another device.
-  kSealed,    // Received whole, or owned and there is room on the other device: the record decides.
-  kRetained,  // Another node owns it; the rows are kept until that one is covered.
+  kHolding,    // Received whole: its source decides.
+  kRetained,   // Handed over; the rows are kept until the new owner's are safe.
 };
-
-// The report that a receiver has every row that was sent so far.
-bool IsCaughtUp(const NodeAction& action);
 
 // A unit's state after a step, for other threads.
 struct UnitStatus {
   UnitPhase phase = UnitPhase::kElsewhere;
   MoveId move{};                 // The move for which it is sent, received, or retained.
   absl::Time frozen_since = {};  // kFrozen.
+  bool is_tired = false;         // A freeze has lasted too long: none before the next tick.
   UnitRecord seen = {};
 };
 
@@ -102,6 +100,8 @@ class UnitTracker final : public UnitGate {
   // If the unit is owned under `epoch`, takes updates, and sleeps as far as `move` goes.
   void WakeFor(UnitEpoch epoch, MoveId move);
   void WakeBefore(const NodeEvent& event);
+  // Updates at rest are not counted: a cut from before says nothing of them.
+  bool IsOfCutBeforeRest(const NodeEvent& event) const;
   void WakeIfOpened(const UnitRecord& record);
   void RestIfEnded();
   void NoteMemory(std::vector<NodeAction>& actions);

@@ -89,7 +89,7 @@ void ToMessage(const UnitStandings& units, v1::UnitStandings& out) {
   out.set_epoch(ToInt(units.standing.epoch));
   out.set_last_move(ToInt(units.standing.last_move));
   out.set_device(units.device);
-  out.set_source(ToInt(units.standing.source));
+  out.set_other(ToInt(units.standing.other));
 }
 
 absl::StatusOr<UnitStandings> FromMessage(const v1::UnitStandings& message) {
@@ -106,7 +106,7 @@ absl::StatusOr<UnitStandings> FromMessage(const v1::UnitStandings& message) {
                        .standing = {.state = static_cast<UnitStanding::State>(message.state()),
                                     .epoch = UnitEpoch{message.epoch()},
                                     .last_move = MoveId{message.last_move()},
-                                    .source = NodeId{message.source()}},
+                                    .other = NodeId{message.other()}},
                        .device = message.device()};
 }
 

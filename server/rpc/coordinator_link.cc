@@ -282,7 +282,6 @@ void CoordinatorLink::HandleOrders(const v1::MoveOrders& orders) {
     MutexLock lock(mu_);
     if (!has_sessions_) return;  // The coordinator repeats the orders.
     self = self_;
-    for (UnitOrder& order : *decoded) order.heard_plan = heard_;
   }
   options_.on_orders(self, *std::move(decoded));
 }

@@ -295,7 +295,7 @@ TEST_F(CoordinatorLinkTest, CarriesOrdersAndReportsOfMoves) {
                                    .phase = MovePhase::kOpen,
                                    .source = NodeId{5},
                                    .target = NodeId{6}},
-                        .target_address = "b:2"};
+                        .plan = PlanVersion{9}};
   OneOrderCoordinator coordinator(key_, order);
   grpc::Service* const services[] = {&coordinator};
   auto server = RpcServer::Start({.listen = "127.0.0.1:0"}, services);
@@ -313,7 +313,7 @@ TEST_F(CoordinatorLinkTest, CarriesOrdersAndReportsOfMoves) {
     CoordinatorLink link(options, node_);
     EXPECT_EQ(heard.get_future().get(), std::vector<UnitOrder>{order});
     const UnitReport report{
-        .unit = order.unit, .kind = UnitReport::Kind::kCaughtUp, .move = MoveId{1}};
+        .unit = order.unit, .kind = UnitReport::Kind::kReady, .move = MoveId{1}};
     outbox.Report({report});
     EXPECT_EQ(coordinator.TakeReports(), std::vector<UnitReport>{report});
   }

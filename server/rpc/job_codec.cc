@@ -119,7 +119,7 @@ v1::Job ToSummary(const JobView& view) {
   message.set_units_total(view.units_total);
   message.set_units_moved(job.units_moved);
   message.set_units_open(view.units_open);
-  message.set_units_frozen(view.units_frozen);
+  message.set_units_handed_over(view.units_handed_over);
   message.set_bytes_total(static_cast<std::uint64_t>(view.bytes_total));
   message.set_bytes_moved(job.bytes_moved);
   message.set_started_unix_ms(absl::ToUnixMillis(job.started));

@@ -37,8 +37,6 @@ v1::UnitRecord::Phase ToMessage(MovePhase phase) {
       return v1::UnitRecord::PHASE_OPEN;
     case MovePhase::kAborted:
       return v1::UnitRecord::PHASE_ABORTED;
-    case MovePhase::kCommitted:
-      return v1::UnitRecord::PHASE_COMMITTED;
   }
   return v1::UnitRecord::PHASE_NONE;
 }
@@ -51,8 +49,6 @@ absl::StatusOr<MovePhase> FromMessage(v1::UnitRecord::Phase phase) {
       return MovePhase::kOpen;
     case v1::UnitRecord::PHASE_ABORTED:
       return MovePhase::kAborted;
-    case v1::UnitRecord::PHASE_COMMITTED:
-      return MovePhase::kCommitted;
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("the record has the unknown phase ", static_cast<int>(phase)));
@@ -70,14 +66,12 @@ void Fill(const UnitId& unit, const UnitRecord& record, v1::UnitRecord& out) {
   out.set_target(ToInt(record.target));
 }
 
-// The protocol stands on what Opened and Committed promise of a record.
+// The protocol stands on what Opened and HandedOver promise of a record.
 absl::Status Check(const UnitRecord& record) {
   const bool is_open = record.phase == MovePhase::kOpen;
-  const bool is_committed = record.phase == MovePhase::kCommitted;
   if (record.epoch == UnitEpoch{0} || record.owner == NodeId{0} || record.committed > record.move ||
-      (record.move == MoveId{0} && (is_open || is_committed)) ||
-      (is_open && record.source != record.owner && !IsAnew(record)) ||
-      (is_committed && (record.target != record.owner || record.committed != record.move))) {
+      (record.move == MoveId{0} && is_open) ||
+      (is_open && record.source != record.owner && !IsAnew(record))) {
     return absl::InvalidArgumentError(
         absl::StrCat("no unit can be at the record ", ToString(record)));
   }
@@ -100,17 +94,17 @@ absl::StatusOr<UnitOrder> FromMessage(const v1::MoveOrder& message) {
   UnitOrder order;
   EMBLA_ASSIGN_OR_RETURN(order.unit, FromMessage(message.record().unit()));
   EMBLA_ASSIGN_OR_RETURN(order.record, FromMessage(message.record()));
-  order.freeze = message.freeze();
+  order.cancels = message.cancels();
+  order.source_is_lost = message.source_is_lost();
   order.target_device = message.target_device();
   order.run = {.row_begin = message.run_row_begin(), .row_end = message.run_row_end()};
   if (order.run.row_begin < 0 || order.run.row_end < order.run.row_begin) {
     return absl::InvalidArgumentError(
         absl::StrCat("the run [", order.run.row_begin, ", ", order.run.row_end, ") is no range"));
   }
-  order.source_address = message.source_address();
-  order.target_address = message.target_address();
   order.bytes_per_second = message.bytes_per_second();
   order.settles = message.settles();
+  order.plan = PlanVersion{message.plan_version()};
   order.drops_aside = message.drops_aside();
   return order;
 }
@@ -120,12 +114,11 @@ struct KindPair {
   v1::MoveReport::Kind wire;
 };
 constexpr KindPair kKinds[] = {
-    {UnitReport::Kind::kCaughtUp, v1::MoveReport::KIND_CAUGHT_UP},
-    {UnitReport::Kind::kSealed, v1::MoveReport::KIND_SEALED},
+    {UnitReport::Kind::kHandedOver, v1::MoveReport::KIND_HANDED_OVER},
+    {UnitReport::Kind::kReady, v1::MoveReport::KIND_READY},
     {UnitReport::Kind::kRefused, v1::MoveReport::KIND_REFUSED},
-    {UnitReport::Kind::kCovered, v1::MoveReport::KIND_COVERED},
     {UnitReport::Kind::kReadRecord, v1::MoveReport::KIND_READ_RECORD},
-    {UnitReport::Kind::kAbort, v1::MoveReport::KIND_ABORT},
+    {UnitReport::Kind::kAborted, v1::MoveReport::KIND_ABORTED},
     {UnitReport::Kind::kProgress, v1::MoveReport::KIND_PROGRESS},
     {UnitReport::Kind::kSettled, v1::MoveReport::KIND_SETTLED},
 };
@@ -229,6 +222,9 @@ struct Received {
   v1::MovePull pull;
   v1::MoveChunk chunk;
   v1::MoveFinal final;
+  v1::MoveHolds holds;
+  v1::MoveRelease release;
+  v1::MoveCovered covered;
   Buffer rows;
 };
 
@@ -263,8 +259,20 @@ absl::StatusOr<PeerMessage> FromReceived(Received& received, int payload) {
       message.body = std::move(cut);
       return message;
     }
+    case v1::MoveMessage::kHoldsFieldNumber:
+      message.body = Holds{.move = move, .lsn = Lsn{received.holds.lsn()}};
+      return message;
+    case v1::MoveMessage::kReleaseFieldNumber: {
+      const UnitEpoch epoch{received.release.epoch()};
+      if (epoch == UnitEpoch{0}) return absl::InvalidArgumentError("a release to epoch 0");
+      message.body = Release{.move = move, .epoch = epoch, .lsn = Lsn{received.release.lsn()}};
+      return message;
+    }
+    case v1::MoveMessage::kCoveredFieldNumber:
+      message.body = Covered{.move = move};
+      return message;
     default:
-      return absl::InvalidArgumentError("neither pull nor chunk nor final is set");
+      return absl::InvalidArgumentError("the message says nothing");
   }
 }
 
@@ -275,14 +283,14 @@ v1::MoveOrders ToMessage(std::span<const UnitOrder> orders) {
   for (const UnitOrder& order : orders) {
     v1::MoveOrder& out = *message.add_orders();
     Fill(order.unit, order.record, *out.mutable_record());
-    out.set_freeze(order.freeze);
+    out.set_cancels(order.cancels);
+    out.set_source_is_lost(order.source_is_lost);
     out.set_target_device(order.target_device);
     out.set_run_row_begin(order.run.row_begin);
     out.set_run_row_end(order.run.row_end);
-    out.set_source_address(order.source_address);
-    out.set_target_address(order.target_address);
     out.set_bytes_per_second(order.bytes_per_second);
     out.set_settles(order.settles);
+    out.set_plan_version(ToInt(order.plan));
     out.set_drops_aside(order.drops_aside);
   }
   return message;
@@ -326,6 +334,21 @@ grpc::ByteBuffer EncodeMove(PeerMessage message, const wire::PeerProof& peer) {
   if (const auto* const cut = std::get_if<FinalCut>(&message.body)) {
     return wire::EncodeNested(envelope, v1::MoveMessage::kFinalFieldNumber, ToMessage(*cut), {});
   }
+  if (const auto* const holds = std::get_if<Holds>(&message.body)) {
+    v1::MoveHolds out;
+    out.set_lsn(ToInt(holds->lsn));
+    return wire::EncodeNested(envelope, v1::MoveMessage::kHoldsFieldNumber, out, {});
+  }
+  if (std::holds_alternative<Covered>(message.body)) {
+    return wire::EncodeNested(envelope, v1::MoveMessage::kCoveredFieldNumber, v1::MoveCovered(),
+                              {});
+  }
+  if (const auto* const release = std::get_if<Release>(&message.body)) {
+    v1::MoveRelease out;
+    out.set_epoch(ToInt(release->epoch));
+    out.set_lsn(ToInt(release->lsn));
+    return wire::EncodeNested(envelope, v1::MoveMessage::kReleaseFieldNumber, out, {});
+  }
   return wire::EncodeNested(envelope, v1::MoveMessage::kChunkFieldNumber,
                             ToMessage(std::get<Chunk>(message.body)),
                             {{v1::MoveChunk::kRowsFieldNumber, std::move(message.rows)}});
@@ -337,7 +360,10 @@ absl::StatusOr<MoveCall> DecodeMove(grpc::ByteBuffer& bytes, BufferPool& pool,
   const wire::NestedMessage payloads[] = {
       {v1::MoveMessage::kPullFieldNumber, {}, &received.pull},
       {v1::MoveMessage::kChunkFieldNumber, kChunkLarge, &received.chunk},
-      {v1::MoveMessage::kFinalFieldNumber, {}, &received.final}};
+      {v1::MoveMessage::kFinalFieldNumber, {}, &received.final},
+      {v1::MoveMessage::kHoldsFieldNumber, {}, &received.holds},
+      {v1::MoveMessage::kReleaseFieldNumber, {}, &received.release},
+      {v1::MoveMessage::kCoveredFieldNumber, {}, &received.covered}};
   const wire::PlaceField place = [&](int, std::size_t size) -> absl::StatusOr<std::byte*> {
     received.rows = pool.Take(size);
     return received.rows.data();

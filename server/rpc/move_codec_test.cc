@@ -36,12 +36,12 @@ UnitRecord OpenRecord() {
 UnitOrder SomeOrder() {
   return {.unit = kUnit,
           .record = OpenRecord(),
-          .freeze = true,
+          .cancels = true,
+          .source_is_lost = true,
           .target_device = 3,
           .run = {.row_begin = 100, .row_end = 2000},
-          .source_address = "a:1",
-          .target_address = "b:2",
-          .bytes_per_second = 1 << 30};
+          .bytes_per_second = 1 << 30,
+          .plan = PlanVersion{77}};
 }
 
 absl::StatusOr<PeerMessage> Decode(const v1::MoveMessage& message) {
@@ -75,7 +75,7 @@ v1::MoveMessage ValidMessage() {
 
 TEST(MoveCodecOrders, ComeBackAsTheyWere) {
   std::vector<UnitOrder> orders = {SomeOrder(), SomeOrder(), SomeOrder(), SomeOrder()};
-  orders[1].freeze = false;
+  orders[1].cancels = false;
   orders[1].record = {.owner = NodeId{2}, .epoch = UnitEpoch{5}};
   orders[2].record.target = orders[2].record.owner;  // To another device of its node.
   orders[3].record.source = NodeId{0};               // From a node that is lost.
@@ -98,7 +98,6 @@ TEST(MoveCodecOrders, RefuseRecordsThatNoUnitCanBeAt) {
   refused([](UnitOrder& order) { order.record.move = MoveId{0}; });
   refused([](UnitOrder& order) { order.record.committed = MoveId{6}; });
   refused([](UnitOrder& order) { order.record.source = NodeId{3}; });
-  refused([](UnitOrder& order) { order.record.phase = MovePhase::kCommitted; });
   refused([](UnitOrder& order) { order.run.row_end = 99; });
   v1::MoveOrders unknown = ToMessage(std::vector<UnitOrder>{SomeOrder()});
   unknown.mutable_orders(0)->mutable_record()->set_phase(static_cast<v1::UnitRecord::Phase>(9));
@@ -172,7 +171,7 @@ TEST(MoveCodecPeers, RefuseWhatCannotBe) {
     EXPECT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
     return Message(decoded.status());
   };
-  EXPECT_THAT(refused([](v1::MoveMessage&) {}), HasSubstr("neither pull nor chunk nor final"));
+  EXPECT_THAT(refused([](v1::MoveMessage&) {}), HasSubstr("says nothing"));
   EXPECT_THAT(refused([](v1::MoveMessage& m) { m.set_from_node(0); }), HasSubstr("from_node"));
   EXPECT_THAT(refused([](v1::MoveMessage& m) { m.set_move(0); }), HasSubstr("move"));
   EXPECT_THAT(refused([](v1::MoveMessage& m) { m.clear_unit(); }), HasSubstr("no table"));

@@ -6,7 +6,7 @@
 namespace embla::fault {
 namespace {
 
-constexpr const char* kStates[] = {"idle", "copy", "frozen", "paused", "cancel"};
+constexpr const char* kStates[] = {"idle", "copy", "handed_over", "paused", "cancel"};
 
 }  // namespace
 

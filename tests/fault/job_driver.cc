@@ -193,7 +193,7 @@ void JobDriver::Note(const v1::Job& job) {
   } else if (job.state() == v1::JOB_STATE_CANCELLING) {
     state.what = "cancel";
   } else {
-    state.what = job.units_frozen() > 0 ? "frozen" : "copy";
+    state.what = job.units_handed_over() > 0 ? "handed_over" : "copy";
   }
   const MutexLock lock(mu_);
   state_ = std::move(state);
@@ -219,8 +219,8 @@ absl::Status JobDriver::AwaitNoJob() {
         runs = true;
         last = absl::StrCat("job ", job.id(), " (", job.description(),
                             ") does not end: ", job.units_moved(), " of ", job.units_total(),
-                            " moved, ", job.units_open(), " open, ", job.units_frozen(),
-                            " frozen, ", job.error());
+                            " moved, ", job.units_open(), " open, ", job.units_handed_over(),
+                            " handed over, ", job.error());
         if (job.state() != v1::JOB_STATE_CANCELLING) {
           static_cast<void>(client::CallForJob(
               *admin, client::ControlJobRequest(job.id(), v1::ControlJobRequest::ACTION_CANCEL)));

@@ -1,6 +1,7 @@
 #include "tests/model/encode.h"
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -42,17 +43,22 @@ class Encoder {
   void Put(const std::array<Lsn, size>& lsns) {
     for (const Lsn lsn : lsns) Put(lsn);
   }
+  void Put(const HeldCut& cut) { Put(cut.lsn), Put(cut.windows); }
+  void Put(const ImportState& i) { Put(i.move), Put(i.source), Put(i.source_epoch); }
+  void Put(const ReleasedState& r) { Put(r.move), Put(r.to), Put(r.epoch); }
+  template <typename Value>
+  void Put(const std::optional<Value>& value) {
+    Put(std::uint64_t{value.has_value()});
+    if (value.has_value()) Put(*value);
+  }
   void Put(const UnitDurable& d) {
-    Put(d.epoch), Put(d.frozen), Put(d.min_move), Put(d.retained), Put(d.lsn), Put(d.windows);
-    Put(d.touched), Put(std::uint64_t{d.import.has_value()});
-    if (!d.import.has_value()) return;
-    Put(d.import->move), Put(d.import->source), Put(d.import->source_epoch);
-    Put(std::uint64_t{d.import->is_sealed}), Put(d.import->lsn), Put(d.import->windows);
+    Put(d.epoch), Put(d.min_move), Put(d.relocated), Put(d.lsn), Put(d.windows), Put(d.touched);
+    Put(d.import), Put(d.released);
   }
   void Put(const UnitState& s) {
-    Put(s.durable), Put(s.written), Put(s.freezing), Put(s.sent), Put(s.sent_move),
-        Put(s.lacks_sent);
-    Put(s.staged);
+    Put(s.durable), Put(s.written), Put(s.freezing), Put(s.frozen), Put(s.sent), Put(s.sent_move);
+    Put(std::uint64_t{s.is_tired}), Put(std::uint64_t{s.is_releasing});
+    Put(std::uint64_t{s.lacks_sent}), Put(s.staged), Put(s.held);
     Put(s.reserving), Put(std::uint64_t{s.is_covered}), Put(s.seen);
   }
   // The log's content differs from the state's durable part only where a guard is gone.
@@ -65,11 +71,11 @@ class Encoder {
     Put(std::uint64_t{differs});
     if (differs) Put(n.logged);
     Put(std::uint64_t{n.unsynced}), Put(std::uint64_t{n.waiting});
-    if (n.unsynced != 0) Put(n.synced), Put(n.synced_rows), Put(n.synced_row_lsn);
+    Put(std::uint64_t{n.is_tail_open});
+    if (n.is_tail_open) Put(n.synced), Put(n.synced_rows), Put(n.synced_row_lsn);
   }
   void PutWithoutMessages(const UnitWorld& u) {
-    Put(u.record), Put(std::uint64_t{u.is_covered}), Put(std::uint64_t(u.retainer));
-    Put(u.within);
+    Put(u.record), Put(u.within);
     for (const NodeWorld& node : u.nodes) Put(node);
     for (const CoordinatedUnit& c : u.coordinators) Put(c.record);
     Put(std::uint64_t{u.acked}), Put(std::uint64_t{u.broken.size()});
@@ -80,7 +86,12 @@ class Encoder {
     for (const std::uint16_t id : u.messages) Put(std::uint64_t{id});
   }
   void Put(const RecordFact& m) { Put(m.record); }
-  void Put(const FreezeFact& m) { Put(m.record); }
+  void Put(const CancelFact& m) { Put(m.record), Put(std::uint64_t{m.source_is_lost}); }
+  void Put(const HoldsFact& m) { Put(m.from), Put(m.holds.move), Put(m.holds.lsn); }
+  void Put(const ReleaseFact& m) {
+    Put(m.from), Put(m.release.move), Put(m.release.epoch), Put(m.release.lsn);
+  }
+  void Put(const Covered& m) { Put(m.move); }
   void Put(const PullFact& m) {
     Put(m.from), Put(m.pull.move), Put(m.pull.epoch), Put(m.pull.held);
     Put(std::uint64_t{m.pull.credit}), Put(std::uint64_t{m.pull.resend});
@@ -107,9 +118,19 @@ std::string Versions(const ChunkVersions& versions) {
 }
 
 std::string Words(const RecordFact& m) { return absl::StrCat("record ", ToString(m.record)); }
-std::string Words(const FreezeFact& m) {
-  return absl::StrCat("freeze for move ", ToInt(m.record.move));
+std::string Words(const CancelFact& m) {
+  return absl::StrCat("cancel of move ", ToInt(m.record.move),
+                      m.source_is_lost ? ", whose source is lost" : "");
 }
+std::string Words(const HoldsFact& m) {
+  return absl::StrCat("holds the cut at lsn ", ToInt(m.holds.lsn), " for move ",
+                      ToInt(m.holds.move));
+}
+std::string Words(const ReleaseFact& m) {
+  return absl::StrCat("release in move ", ToInt(m.release.move), " to epoch ",
+                      ToInt(m.release.epoch), " at lsn ", ToInt(m.release.lsn));
+}
+std::string Words(const Covered& m) { return absl::StrCat("covered in move ", ToInt(m.move)); }
 std::string Words(const PullFact& m) {
   return absl::StrCat("pull for move ", ToInt(m.pull.move), " holding ", Versions(m.pull.held),
                       m.pull.resend ? ", send again" : "");
@@ -127,7 +148,7 @@ std::string Words(const FinalCut& m) {
                       Versions(m.needed), " with ", m.windows.sessions().size(), " windows");
 }
 std::string Words(const MoveReport& m) {
-  constexpr const char* kNames[] = {"caught up", "sealed", "refused", "covered"};
+  constexpr const char* kNames[] = {"handed over", "ready", "refused", "aborted"};
   return absl::StrCat("report: move ", ToInt(m.move), " ", kNames[static_cast<int>(m.kind)]);
 }
 std::string Words(const PutFact& m) {

@@ -28,7 +28,6 @@ ModelConfig Of(int moves, int updates) {
 ModelConfig WithDeadlines(ModelConfig config) { return config.has_deadlines = true, config; }
 ModelConfig WithSlowWrites(ModelConfig config) { return config.has_slow_writes = true, config; }
 ModelConfig WithPartialLoss(ModelConfig config) { return config.has_partial_loss = true, config; }
-ModelConfig WithLateCover(ModelConfig config) { return config.has_late_cover = true, config; }
 ModelConfig WithoutCrashes(ModelConfig config) { return config.has_crashes = false, config; }
 ModelConfig WithTailLoss(ModelConfig config) { return config.tail_losses = 1, config; }
 ModelConfig WithLosses(ModelConfig config) { return config.is_lossy = true, config; }
@@ -36,37 +35,33 @@ ModelConfig WithLosses(ModelConfig config) { return config.is_lossy = true, conf
 constexpr char kLost[] = "update 0 was acknowledged and is lost";
 constexpr char kTwice[] = "update 0 was applied twice";
 constexpr char kTwoWriters[] = "two nodes take updates of one unit";
-constexpr char kNoLookups[] = "no node can answer lookups";
-constexpr char kUncovered[] = "the old copy went before the new one was covered";
+constexpr char kStale[] = "a lookup misses an acknowledged update";
+constexpr char kNobody[] = "nobody has the unit";
+constexpr char kTookPlace[] = "a move takes place that was said to be aborted";
 
 const RemovedGuard kRemovedGuards[] = {
     {"dedup_checked", &Guards::dedup_checked, Of(0, 1), false, kTwice},
     {"fence_at_apply", &Guards::fence_at_apply, Of(1, 1), false, kLost},
-    {"unfreeze_by_record", &Guards::unfreeze_by_record, WithDeadlines(Of(1, 1)), false, kLost},
-    {"freeze_persisted", &Guards::freeze_persisted, Of(1, 1), false, kTwoWriters},
     {"version_is_applied", &Guards::version_is_applied, WithSlowWrites(Of(1, 1)), false, kLost},
     {"windows_travel", &Guards::windows_travel, Of(1, 1), false, kTwice},
-    {"source_min_move", &Guards::source_min_move, WithoutCrashes(WithDeadlines(Of(2, 1))), false,
-     kLost},
-    {"trim_waits_for_cleanup", &Guards::trim_waits_for_cleanup, WithLateCover(Of(1, 0)), false,
-     kUncovered},
+    {"source_min_move", &Guards::source_min_move, WithDeadlines(Of(1, 0)), false, kTookPlace},
+    {"holds_match_cut", &Guards::holds_match_cut, WithDeadlines(Of(1, 1)), false, kLost},
+    {"release_synced", &Guards::release_synced, Of(1, 0), false, kTwoWriters},
+    {"reads_stop", &Guards::reads_stop, Of(1, 1), false, kStale},
+    {"abort_synced", &Guards::abort_synced, WithDeadlines(Of(1, 0)), false, kTookPlace},
+    {"trim_waits", &Guards::trim_waits, Of(1, 0), false, kNobody},
     {"target_min_move", &Guards::target_min_move, Of(2, 0), false, kTwoWriters},
     {"chunk_order", &Guards::chunk_order, Of(1, 1), false, kLost},
     {"delta_base", &Guards::delta_base, WithPartialLoss(Of(1, 2)), false, kLost},
-    {"seal_checks_chunks", &Guards::seal_checks_chunks, WithPartialLoss(Of(1, 1)), false, kLost},
-    {"seal_persisted", &Guards::seal_persisted, Of(1, 0), false,
-     "the log installs an import that it never sealed"},
-    {"activate_on_record", &Guards::activate_on_record, WithDeadlines(Of(1, 0)), false,
-     kTwoWriters},
+    {"holds_every_chunk", &Guards::holds_every_chunk, WithPartialLoss(Of(1, 1)), false, kLost},
+    {"acquire_waits", &Guards::acquire_waits, Of(1, 0), false, kTwoWriters},
+    {"acquire_checks_cut", &Guards::acquire_checks_cut, Of(1, 1), false, kLost},
+    {"cover_synced", &Guards::cover_synced, Of(1, 0), false, kNobody},
     {"compare_and_put", &Guards::compare_and_put, WithDeadlines(Of(1, 1)), false,
      "the record went back in time"},
-    {"commit_needs_open", &Guards::commit_needs_open, WithDeadlines(Of(1, 1)), false, kNoLookups},
-    {"commit_matches_move", &Guards::commit_matches_move, WithoutCrashes(WithDeadlines(Of(2, 1))),
-     false, kNoLookups},
-    {"cleanup_waits_for_cover", &Guards::cleanup_waits_for_cover, WithLateCover(Of(1, 0)), false,
-     kUncovered},
-    {"open_waits_for_cleanup", &Guards::open_waits_for_cleanup, WithLateCover(Of(2, 0)), false,
-     kUncovered},
+    {"abort_asks_source", &Guards::abort_asks_source, WithDeadlines(Of(1, 0)), false, kTookPlace},
+    {"facts_match_move", &Guards::facts_match_move, WithoutCrashes(WithDeadlines(Of(2, 1))), false,
+     "the record is ahead of the nodes"},
     {"facts_are_repeated", &Guards::facts_are_repeated, WithLosses(WithoutCrashes(Of(1, 1))), true,
      "no way on: updates can never all be acknowledged"},
     {"lsns_begin_anew", &Guards::lsns_begin_anew, WithoutCrashes(WithTailLoss(Of(1, 2))), false,
@@ -95,18 +90,6 @@ TEST_P(MigrationGuards, NothingBreaksWithIt) {
 
 INSTANTIATE_TEST_SUITE_P(Each, MigrationGuards, testing::ValuesIn(kRemovedGuards),
                          [](const auto& info) { return std::string(info.param.name); });
-
-// Within a node it is the devices that show it.
-TEST(MigrationGuardsWithinANode, RowsThatChangeDevicesBeforeTheCommitAreFound) {
-  ModelConfig config = WithDeadlines(Of(1, 0));
-  config.nodes = 1;
-  config.moves_within_nodes = true;
-  EXPECT_FALSE(Search(config).counterexample.has_value());
-  config.guards.activate_on_record = false;
-  const SearchResult result = Search(config);
-  ASSERT_TRUE(result.counterexample.has_value());
-  EXPECT_EQ(result.counterexample->why, "the rows are on another device than the record says");
-}
 
 TEST(MigrationGuardsList, EveryGuardIsRemovedOnce) {
   ASSERT_EQ(std::size(kRemovedGuards), kGuardNames.size());

@@ -16,7 +16,6 @@ int WeightOf(StepKind kind, bool has_faults) {
     case StepKind::kWritten:
     case StepKind::kReserved:
     case StepKind::kCoordinatorTick:
-    case StepKind::kCovered:
     case StepKind::kNodeTick:
     case StepKind::kSync:
       return 6;
@@ -79,9 +78,9 @@ class Walker {
                           step.kind == StepKind::kCrashLosingTail;
     if (!is_death) return;
     for (const UnitWorld& unit : world_) {
-      const UnitDurable& durable = unit.nodes[step.node].state.durable;
-      if (durable.frozen != MoveId{0}) ++result_.crashes_while_frozen;
-      if (durable.import.has_value() && durable.import->is_sealed) ++result_.crashes_while_sealed;
+      const UnitState& state = unit.nodes[step.node].state;
+      if (IsFrozen(state)) ++result_.crashes_while_frozen;
+      if (state.is_releasing) ++result_.crashes_while_releasing;
     }
   }
 
@@ -90,7 +89,7 @@ class Walker {
     for (std::size_t u = 0; u < world_.size(); ++u) {
       const UnitRecord& record = world_[u].record;
       if (record == last_[u]) continue;
-      if (record.phase == MovePhase::kCommitted) ++result_.commits;
+      if (record.phase == MovePhase::kNone) ++result_.commits;
       if (record.phase == MovePhase::kAborted) ++result_.aborts;
       last_[u] = record;
     }

@@ -16,7 +16,7 @@ struct WalkResult {
   std::uint64_t commits = 0;
   std::uint64_t aborts = 0;
   std::uint64_t crashes_while_frozen = 0;
-  std::uint64_t crashes_while_sealed = 0;
+  std::uint64_t crashes_while_releasing = 0;
 };
 
 WalkResult Walk(const ModelConfig& config, std::uint64_t seed, int steps);

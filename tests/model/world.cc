@@ -33,6 +33,7 @@ World Model::Initial() const {
       node.row_lsn.fill(Lsn{1});
     }
     node.state = Recovered(node.logged, {}, config_.chunks);
+    node.state.is_covered = n == 0;
     node.logged = node.state.durable;
     node.synced = node.logged;
     node.synced_row_lsn = node.row_lsn;
@@ -72,8 +73,6 @@ void Model::Take(const Step& step, World& world) {
     case StepKind::kFreezeDeadline:
       StepAt(unit, step.node, FreezeDeadline{});
       return;
-    case StepKind::kCovered:
-      return Cover(unit, step.node);
     case StepKind::kNodeTick:
       StepAt(unit, step.node, NodeTick{});
       return;
@@ -110,7 +109,11 @@ void Model::TakeUpdate(UnitWorld& unit, int node, int update) {
   at.admitted &= ~(1 << update);
   if (answer->status == PartStatus::kApplied) {
     at.deciding.emplace_back(answer->lsn, update);
-    if (has_tail()) at.unsynced |= 1 << update;
+    if (has_tail()) {
+      at.unsynced |= 1 << update;
+    } else {
+      Sync(unit, node);
+    }
   }
   if (!at.deciding.empty() && !config_.has_slow_writes) return TakeWritten(unit, node);
   if (answer->status == PartStatus::kDuplicate && at.state.written >= answer->lsn) {
@@ -133,7 +136,13 @@ void Model::Sync(UnitWorld& unit, int node) {
   at.synced_rows = written.rows;
   at.synced_row_lsn = written.row_lsn;
   at.unsynced = 0;
+  at.is_tail_open = false;
   unit.acked |= std::exchange(at.waiting, 0);
+  if (at.state.is_releasing) {
+    StepAt(unit, node, ReleaseSynced{at.state.durable.released->move});
+  } else if (Owns(at.state) && !at.state.is_covered) {
+    StepAt(unit, node, OwnSynced{});
+  }
 }
 
 // Decided updates are in the log: a replay writes their rows.
@@ -155,22 +164,23 @@ void Model::TakeWritten(UnitWorld& unit, int node) {
   StepAt(unit, node, WrittenEvent{lsn});
 }
 
-void Model::Cover(UnitWorld& unit, int node) {
-  if (unit.record.epoch == unit.nodes[node].state.durable.epoch) unit.is_covered = true;
-  StepAt(unit, node, CoveredEvent{});
-}
-
 void Model::Deliver(UnitWorld& unit, const Message& message, int node) {
   if (const auto* record = std::get_if<RecordFact>(&message.body)) {
     StepAt(unit, node, RecordEvent{record->record});
-  } else if (const auto* freeze = std::get_if<FreezeFact>(&message.body)) {
-    StepAt(unit, node, FreezeEvent{freeze->record});
+  } else if (const auto* cancel = std::get_if<CancelFact>(&message.body)) {
+    StepAt(unit, node, CancelEvent{cancel->record, cancel->source_is_lost});
   } else if (const auto* pull = std::get_if<PullFact>(&message.body)) {
     StepAt(unit, node, PullEvent{pull->from, pull->pull});
   } else if (const auto* chunk = std::get_if<ChunkFact>(&message.body)) {
     StepAt(unit, node, ChunkEvent{chunk->chunk}, &chunk->rows);
   } else if (const auto* cut = std::get_if<FinalCut>(&message.body)) {
     StepAt(unit, node, FinalEvent{*cut});
+  } else if (const auto* holds = std::get_if<HoldsFact>(&message.body)) {
+    StepAt(unit, node, HoldsEvent{holds->from, holds->holds});
+  } else if (const auto* release = std::get_if<ReleaseFact>(&message.body)) {
+    StepAt(unit, node, ReleaseEvent{release->from, release->release});
+  } else if (const auto* covered = std::get_if<Covered>(&message.body)) {
+    StepAt(unit, node, CoveredEvent{*covered});
   } else if (const auto* report = std::get_if<MoveReport>(&message.body)) {
     Coordinate(unit, node, ReportEvent{*report});
   } else {
@@ -183,37 +193,33 @@ void Model::Put(UnitWorld& unit, const PutFact& put) {
   if (put.desired == unit.record) return;
   if (!IsNewer(put.desired, unit.record)) unit.broken = "the record went back in time";
   if (put.desired.committed != unit.record.committed) {
-    const bool is_within = IsWithinNode(put.desired);
-    unit.within = is_within ? put.desired.committed : MoveId{0};
-    if (!is_within) {
-      unit.is_covered = false;
-      unit.retainer = IndexOf(put.desired.source);
-    }
+    unit.within = IsWithinNode(put.desired) ? put.desired.committed : MoveId{0};
   }
   unit.record = put.desired;
   Send(unit, {.to = 0, .body = RecordFact{unit.record}});
 }
 
-// Logged updates are replayed; an import not sealed may have lost any part that was not synced.
+// Logged updates are replayed; an import may have lost any part that was not synced.
 void Model::Crash(UnitWorld& unit, int node, Loss loss) {
   NodeWorld& at = unit.nodes[node];
   WriteDecided(at);
   at.admitted = 0;
   at.waiting = 0;
   if (loss == Loss::kTail) {
-    ++unit.tail_losses;
     at.logged = at.synced;
     at.rows = at.synced_rows;
     at.row_lsn = at.synced_row_lsn;
-    BeginProcess(at.logged, config_.guards);
+    if (has_tail()) {
+      ++unit.tail_losses;
+      BeginProcess(at.logged, config_.guards);
+    }
   }
-  if (has_tail()) Sync(unit, node);  // An open log has synced its tail.
   const bool keeps_staged = loss == Loss::kNothing;
-  const bool is_sealed = at.logged.import.has_value() && at.logged.import->is_sealed;
   ChunkVersions staged = keeps_staged ? at.state.staged : ChunkVersions();
-  if (!keeps_staged && !is_sealed) at.staged = {};
+  if (!keeps_staged) at.staged = {};
   at.state = Recovered(at.logged, std::move(staged), config_.chunks);
-  if (Owns(at.state) && !config_.has_late_cover) Cover(unit, node);
+  at.state.is_covered = Owns(at.state);
+  Sync(unit, node);  // An open log has synced its tail.
 }
 
 std::optional<PartAnswer> Model::StepAt(UnitWorld& unit, int node, const NodeEvent& event,
@@ -224,17 +230,24 @@ std::optional<PartAnswer> Model::StepAt(UnitWorld& unit, int node, const NodeEve
   for (const NodeAction& action : step.actions) {
     Execute(unit, node, action, chunk_rows);
     const auto* log = std::get_if<LogAction>(&action);
-    is_synced |= log != nullptr && !std::holds_alternative<AppliedUpdate>(log->record);
+    if (log == nullptr) continue;
+    if (std::holds_alternative<AppliedUpdate>(log->record)) {  // Its rows are written later.
+      unit.nodes[node].is_tail_open |= has_tail();
+      continue;
+    }
+    const auto* release = std::get_if<ReleaseRecord>(&log->record);
+    const bool is_told_later = std::holds_alternative<OwnRecord>(log->record) ||
+                               (release != nullptr && release->released.move != kAside);
+    (is_told_later ? unit.nodes[node].is_tail_open : is_synced) = true;
   }
-  if (has_tail() && is_synced) Sync(unit, node);
+  if (is_synced) Sync(unit, node);
   return step.answer;
 }
 
 void Model::LogAt(UnitWorld& unit, int node, const LogRecord& record) {
   UnitDurable& logged = unit.nodes[node].logged;
-  const bool is_sealed = logged.import.has_value() && logged.import->is_sealed;
-  if (std::holds_alternative<OwnRecord>(record) && !is_sealed) {
-    unit.broken = "the log installs an import that it never sealed";
+  if (std::holds_alternative<OwnRecord>(record) && !logged.import.has_value()) {
+    unit.broken = "the log installs an import that it does not have";
     return;
   }
   Replay(record, logged);
@@ -258,10 +271,12 @@ void Model::Execute(UnitWorld& unit, int node, const NodeAction& action, const R
     Send(unit, {IndexOf(cut->to), cut->cut});
   } else if (const auto* report = std::get_if<SendReport>(&action)) {
     Send(unit, {0, report->report});
-  } else if (const auto* put = std::get_if<PutRecord>(&action)) {
-    Send(unit, {0, PutFact{put->expected, put->desired}});
-  } else if (std::holds_alternative<ReadRecord>(action)) {
-    Send(unit, {0, RecordFact{unit.record}});
+  } else if (const auto* holds = std::get_if<SendHolds>(&action)) {
+    Send(unit, {IndexOf(holds->to), HoldsFact{IdOf(node), holds->holds}});
+  } else if (const auto* release = std::get_if<SendRelease>(&action)) {
+    Send(unit, {IndexOf(release->to), ReleaseFact{IdOf(node), release->release}});
+  } else if (const auto* covered = std::get_if<SendCovered>(&action)) {
+    Send(unit, {IndexOf(covered->to), covered->covered});
   } else if (std::holds_alternative<StageChunk>(action)) {
     for (int k = 0; k < kUpdatesMax; ++k) {
       if ((*chunk_rows)[k] != kAbsent) at.staged[k] = (*chunk_rows)[k];
@@ -273,7 +288,6 @@ void Model::Execute(UnitWorld& unit, int node, const NodeAction& action, const R
     at.staged = {};
     at.row_lsn.fill(at.state.durable.lsn);
     at.changed_for = MoveId{0};
-    if (!config_.has_late_cover) Cover(unit, node);
   } else if (const auto* relocate = std::get_if<RelocateRows>(&action)) {
     at.changed_for = relocate->move;
   } else if (std::holds_alternative<DiscardStaged>(action)) {
@@ -293,8 +307,8 @@ void Model::Coordinate(UnitWorld& unit, int coordinator, const CoordinatorEvent&
       Send(unit, {0, PutFact{put->expected, put->desired}});
     } else if (const auto* record = std::get_if<TellRecord>(&action)) {
       Send(unit, {0, RecordFact{record->record}});
-    } else if (const auto* freeze = std::get_if<TellFreeze>(&action)) {
-      Send(unit, {IndexOf(freeze->to), FreezeFact{freeze->record}});
+    } else if (const auto* cancel = std::get_if<TellCancel>(&action)) {
+      Send(unit, {IndexOf(cancel->to), CancelFact{cancel->record, cancel->source_is_lost}});
     } else {
       Coordinate(unit, coordinator, StoredRecord{unit.record});
     }

@@ -41,12 +41,14 @@ struct ModelConfig {
   bool has_deadlines = false;       // Sources and operators abort.
   bool has_refusals = false;        // A target may have no room.
   bool has_slow_writes = false;     // Rows are written some time after the update was decided.
-  bool has_late_cover = false;      // The new copy is covered some time after the commit.
   bool has_partial_loss = false;    // A dying target may lose staged chunks.
   bool moves_within_nodes = false;  // A node may be the target of its own unit.
   // Updates are acknowledged when their records are synced, and so many times, all units counted
-  // apart, a node dies with the records that are not.
+  // apart, a node dies with the records that are not. 0: the record of an update syncs the log.
   int tail_losses = 0;
+  // The coordinator is dead as long as a unit is frozen or handed over; who knows what the record
+  // would say is not asked at the end.
+  bool coordinator_dies = false;
   Guards guards = {};
 };
 
@@ -54,11 +56,20 @@ struct ModelConfig {
 using Rows = std::array<std::int8_t, kUpdatesMax>;
 inline constexpr std::int8_t kAbsent = -1;
 
+struct ReleaseFact {
+  NodeId from{};
+  Release release;
+};
 struct RecordFact {
   UnitRecord record;
 };
-struct FreezeFact {
+struct CancelFact {
   UnitRecord record;
+  bool source_is_lost = false;
+};
+struct HoldsFact {
+  NodeId from{};
+  Holds holds;
 };
 struct PullFact {
   NodeId from{};
@@ -74,7 +85,9 @@ struct PutFact {
 };
 struct Message {
   int to = 0;  // Node; facts about the record and what goes to store or coordinator: 0.
-  std::variant<RecordFact, FreezeFact, PullFact, ChunkFact, FinalCut, MoveReport, PutFact> body;
+  std::variant<RecordFact, CancelFact, PullFact, ChunkFact, FinalCut, HoldsFact, ReleaseFact,
+               Covered, MoveReport, PutFact>
+      body;
 };
 
 struct NodeWorld {
@@ -87,19 +100,19 @@ struct NodeWorld {
   std::uint8_t admitted = 0;  // By update: passed the first check. Tracked if that matters.
   MoveId changed_for{0};      // The move within the node that its rows last changed devices for.
 
-  // Worlds with tail_losses only: what a death leaves, and by update,
+  // The log that a death may leave, if records of the log are not synced: RELEASE, OWN and what
+  // follows it, updates in worlds with tail_losses.
+  bool is_tail_open = false;
   UnitDurable synced;
   Rows synced_rows = {};
   std::array<Lsn, kUpdatesMax> synced_row_lsn = {};
-  std::uint8_t unsynced = 0;  // logged, and its record is not synced;
+  std::uint8_t unsynced = 0;  // By update: logged, and its record is not synced;
   std::uint8_t waiting = 0;   // to be acknowledged when it is.
 };
 
 struct UnitWorld {
-  UnitRecord record;       // The store's.
-  bool is_covered = true;  // The owner's copy survives on its own.
-  int retainer = 0;        // Node that must keep the old copy until then.
-  MoveId within{0};        // The last move that committed, if it was one within a node.
+  UnitRecord record;  // The store's.
+  MoveId within{0};   // The last move that committed, if it was one within a node.
   std::vector<NodeWorld> nodes;
   std::vector<CoordinatedUnit> coordinators;
   std::vector<std::uint16_t> messages;  // Codes of Model::message(), ascending.
@@ -122,7 +135,6 @@ enum class StepKind : std::uint8_t {
   kStart,
   kCancel,
   kFreezeDeadline,
-  kCovered,
   kNodeTick,
   kCrash,
   kCrashLosingStaged,
@@ -169,7 +181,6 @@ class Model {
 
   void TakeUpdate(UnitWorld& unit, int node, int update);
   void TakeWritten(UnitWorld& unit, int node);
-  void Cover(UnitWorld& unit, int node);
   void Deliver(UnitWorld& unit, const Message& message, int node);
   void DeliverChunk(UnitWorld& unit, int node, const ChunkFact& fact);
   void Put(UnitWorld& unit, const PutFact& put);
@@ -177,6 +188,7 @@ class Model {
   void Crash(UnitWorld& unit, int node, Loss loss);
   static void WriteDecided(NodeWorld& at);
   bool has_tail() const { return config_.tail_losses > 0; }
+  bool IsCoordinatorDead(const UnitWorld& unit) const;
   // Everything in the node's log is synced, and whoever waits for that is told.
   void Sync(UnitWorld& unit, int node);
   // Update `update` was written, now or before: acknowledged, once it is synced.
@@ -190,7 +202,6 @@ class Model {
   void Send(UnitWorld& unit, Message message);
 
   std::optional<std::string> ViolationOf(const UnitWorld& unit) const;
-  std::optional<std::string> LookupViolation(const UnitWorld& unit) const;
 
   const ModelConfig config_;
   std::vector<Message> messages_;

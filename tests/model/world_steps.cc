@@ -30,8 +30,6 @@ const char* NameOf(StepKind kind) {
       return "coordinator cancels";
     case StepKind::kFreezeDeadline:
       return "freeze deadline";
-    case StepKind::kCovered:
-      return "copy is covered by a checkpoint";
     case StepKind::kNodeTick:
       return "tick";
     case StepKind::kCrash:
@@ -79,12 +77,14 @@ std::vector<Step> Model::EnabledSteps(const World& world) const {
     AddSteps(world[u], u, steps);
     has_messages = has_messages || !world[u].messages.empty();
   }
-  for (int n = 0; n < config_.nodes && has_tail(); ++n) {
-    std::uint8_t unsynced = 0;
-    for (const UnitWorld& unit : world) unsynced |= unit.nodes[n].unsynced;
-    if (unsynced != 0) steps.push_back({.kind = StepKind::kSync, .node = n});
-    if (world[0].tail_losses == config_.tail_losses) continue;
-    steps.push_back({.kind = StepKind::kCrashLosingTail, .node = n});
+  for (int n = 0; n < config_.nodes; ++n) {
+    bool is_open = false;
+    for (const UnitWorld& unit : world) is_open |= unit.nodes[n].is_tail_open;
+    if (!is_open) continue;
+    steps.push_back({.kind = StepKind::kSync, .node = n});
+    const bool may_lose =
+        has_tail() ? world[0].tail_losses < config_.tail_losses : config_.has_crashes;
+    if (may_lose) steps.push_back({.kind = StepKind::kCrashLosingTail, .node = n});
   }
   for (int n = 0; n < config_.nodes && config_.has_crashes; ++n) {
     steps.push_back({.kind = StepKind::kCrash, .node = n});
@@ -98,6 +98,7 @@ std::vector<Step> Model::EnabledSteps(const World& world) const {
 void Model::AddSteps(const UnitWorld& unit, int index, std::vector<Step>& steps) const {
   for (int n = 0; n < config_.nodes; ++n) AddNodeSteps(unit, index, n, steps);
   AddDeliveries(unit, index, steps);
+  if (IsCoordinatorDead(unit)) return;
   for (int c = 0; c < config_.coordinators; ++c) {
     const UnitRecord& record = unit.coordinators[c].record;
     steps.push_back({StepKind::kCoordinatorTick, index, c, 0});
@@ -128,13 +129,13 @@ void Model::AddNodeSteps(const UnitWorld& unit, int index, int node,
   if (!at.deciding.empty()) steps.push_back({StepKind::kWritten, index, node, 0});
   if (at.state.reserving != MoveId{0}) steps.push_back({StepKind::kRefused, index, node, 0});
   if (at.state.reserving != MoveId{0}) steps.push_back({StepKind::kReserved, index, node, 0});
-  if (config_.has_deadlines && at.state.durable.frozen != MoveId{0}) {
+  if (config_.has_deadlines && IsFrozen(at.state)) {
     steps.push_back({StepKind::kFreezeDeadline, index, node, 0});
   }
-  if (Owns(at.state) && config_.has_late_cover) {
-    steps.push_back({StepKind::kCovered, index, node, 0});
-  }
-  if (at.state.durable.import.has_value() && config_.is_lossy) {
+  const UnitDurable& durable = at.state.durable;
+  const bool repeats =
+      durable.import.has_value() || durable.released.has_value() || at.state.frozen != MoveId{0};
+  if (at.state.is_tired || (repeats && config_.is_lossy)) {
     steps.push_back({StepKind::kNodeTick, index, node, 0});
   }
 }
@@ -142,6 +143,9 @@ void Model::AddNodeSteps(const UnitWorld& unit, int index, int node,
 void Model::AddDeliveries(const UnitWorld& unit, int index, std::vector<Step>& steps) const {
   for (const std::uint16_t id : unit.messages) {
     const Message& message = messages_[id];
+    const bool needs_coordinator = std::holds_alternative<MoveReport>(message.body) ||
+                                   std::holds_alternative<PutFact>(message.body);
+    if (needs_coordinator && IsCoordinatorDead(unit)) continue;
     const bool is_for_any_node = std::holds_alternative<RecordFact>(message.body);
     const bool is_for_coordinator = std::holds_alternative<MoveReport>(message.body);
     const int receivers = is_for_any_node      ? config_.nodes
@@ -152,6 +156,16 @@ void Model::AddDeliveries(const UnitWorld& unit, int index, std::vector<Step>& s
       steps.push_back({StepKind::kDeliver, index, node, id});
     }
   }
+}
+
+bool Model::IsCoordinatorDead(const UnitWorld& unit) const {
+  if (!config_.coordinator_dies) return false;
+  for (const NodeWorld& node : unit.nodes) {
+    const UnitDurable& durable = node.state.durable;
+    if (IsFrozen(node.state) || durable.released.has_value()) return true;
+    if (durable.epoch > unit.record.epoch) return true;
+  }
+  return false;
 }
 
 }  // namespace embla::model

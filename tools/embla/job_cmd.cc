@@ -69,7 +69,7 @@ Json View(const v1::Job& job) {
           {"units_total", job.units_total()},
           {"units_moved", job.units_moved()},
           {"units_open", job.units_open()},
-          {"units_frozen", job.units_frozen()},
+          {"units_handed_over", job.units_handed_over()},
           {"bytes_total", job.bytes_total()},
           {"bytes_moved", job.bytes_moved()},
           {"started", TimeView(absl::FromUnixMillis(job.started_unix_ms()))},
@@ -164,7 +164,7 @@ std::int64_t AverageRate(const v1::Job& job) {
                       : static_cast<std::int64_t>(static_cast<double>(job.bytes_moved()) / seconds);
 }
 
-// "[####----] 2/4 units, 1.00 MiB sent (1.00 MiB/s), 3 frozen, pause p99 4.2 ms, 12 s left,
+// "[####----] 2/4 units, 1.00 MiB sent (1.00 MiB/s), 3 handed over, pause p99 4.2 ms, 12 s left,
 // running".
 std::string ProgressLine(const v1::Job& job) {
   const std::uint64_t total = std::max<std::uint64_t>(job.units_total(), 1);
@@ -172,7 +172,7 @@ std::string ProgressLine(const v1::Job& job) {
   std::string line = absl::StrCat(
       "[", std::string(full, '#'), std::string(kProgressWidth - full, '-'), "] ", job.units_moved(),
       "/", job.units_total(), " units, ", FormatBytes(static_cast<std::int64_t>(job.bytes_moved())),
-      " sent (", FormatBytes(AverageRate(job)), "/s), ", job.units_frozen(), " frozen, ");
+      " sent (", FormatBytes(AverageRate(job)), "/s), ", job.units_handed_over(), " handed over, ");
   absl::StrAppendFormat(&line, "pause p99 %.1f ms, %s left, %s", job.pause_p99_ms(),
                         Seconds(job.seconds_left()), NameOf(job.state()));
   const std::string note = NoteOf(job);

@@ -203,7 +203,7 @@ class Checker {
               absl::StrCat(unit, " belongs to ", NameOf(NodeId{owner.node}),
                            " by its record, and to ", NameOf(slice.device.node), " by the plan"),
               "stop the coordinator and keep a copy of its state directory");
-        } else if (!evidence_.job_runs && (owner.phase == "open" || owner.phase == "committed")) {
+        } else if (!evidence_.job_runs && owner.phase == "open") {
           Add(UnitFinding::Kind::kRecord, owner.row_granule, column,
               absl::StrCat(unit, " has a move that is ", owner.phase, ", and no job runs"),
               "move it anywhere with embla move: that ends the move, too");

@@ -174,9 +174,9 @@ class Job:
         The node that has to act; empty: no certain one.
     units_total, units_moved : int
     units_open : int
-        Are being copied.
-    units_frozen : int
-        Are not updated at the moment.
+        Are being copied, or wait for the next plan.
+    units_handed_over : int
+        Of these, those whose new owner serves them already.
     bytes_total, bytes_moved : int
     started, ended : float or None
         Seconds since the epoch.
@@ -195,7 +195,7 @@ class Job:
     units_total: int
     units_moved: int
     units_open: int
-    units_frozen: int
+    units_handed_over: int
     bytes_total: int
     bytes_moved: int
     started: float | None

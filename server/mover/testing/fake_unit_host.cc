@@ -64,6 +64,7 @@ PartStatus FakeUnitHost::Decide(const UnitId& id, const UnitUpdate& update) {
   if (unit.gate != nullptr) {
     const PartStatus status = unit.gate->Check(update).status;
     if (status != PartStatus::kApplied) return status;
+    if (!unit.is_here) return PartStatus::kFrozen;  // Its rows are being installed.
   } else {
     if (!unit.is_here) return PartStatus::kMoved;
     switch (unit.windows.Classify(update.session, update.seq, update.first_incomplete)) {
@@ -75,7 +76,6 @@ PartStatus FakeUnitHost::Decide(const UnitId& id, const UnitUpdate& update) {
         break;
     }
   }
-  EMBLA_CHECK(unit.is_here);
   if (!log_update(id, update, unit.gate != nullptr).ok()) return PartStatus::kFrozen;
   if (unit.gate != nullptr) {
     unit.gate->Apply(update);

@@ -16,8 +16,6 @@ Buffer CopyOf(const Buffer& buffer) {
   return copy;
 }
 
-std::string AddressOf(NodeId node) { return absl::StrCat(ToInt(node)); }
-
 // Units begin on device 0.
 std::uint32_t TargetDeviceOf(MoveId move) { return ToInt(move) % 2; }
 
@@ -72,6 +70,9 @@ void MoveSimulation::AddNode(NodeId id) {
   SimulatedNodeOptions node;
   node.id = id;
   node.chunks = options_.chunks;
+  for (std::uint32_t n = 1; n <= options_.nodes; ++n) {
+    node.addresses[NodeId{n}] = absl::StrCat(n);
+  }
   node.seed = options_.seed + ToInt(id);
   node.mover = OptionsOfMover();
   node.clock = &clock_;
@@ -178,8 +179,7 @@ bool MoveSimulation::IsAtRest() const {
     if (!trainer->unfinished.empty()) return false;
   }
   for (const auto& row : units_) {
-    const MovePhase phase = row->stored.phase;
-    if (phase == MovePhase::kOpen || phase == MovePhase::kCommitted) return false;
+    if (row->stored.phase == MovePhase::kOpen) return false;
   }
   for (const auto& node : nodes_) {
     if (!node->is_up() || !node->is_idle()) return false;
@@ -244,7 +244,7 @@ void MoveSimulation::Coordinate(UnitRow& row, const CoordinatorEvent& event) {
   for (const CoordinatorAction& action : step.actions) {
     if (const auto* const put = std::get_if<PutToStore>(&action)) {
       if (row.stored == put->expected) {
-        const bool commits = put->desired.phase == MovePhase::kCommitted;
+        const bool commits = put->desired.phase == MovePhase::kNone;
         commits_ += commits ? 1 : 0;
         commits_within_nodes_ += commits && IsWithinNode(put->desired) ? 1 : 0;
         aborts_ += put->desired.phase == MovePhase::kAborted ? 1 : 0;
@@ -254,18 +254,18 @@ void MoveSimulation::Coordinate(UnitRow& row, const CoordinatorEvent& event) {
     } else if (std::holds_alternative<ReadFromStore>(action)) {
       Coordinate(row, StoredRecord{row.stored});
     } else if (const auto* const tell = std::get_if<TellRecord>(&action)) {
-      Tell(tell->to, row, tell->record, /*freeze=*/false);
-    } else if (const auto* const freeze = std::get_if<TellFreeze>(&action)) {
-      Tell(freeze->to, row, freeze->record, /*freeze=*/true);
+      Tell(tell->to, row, tell->record, /*cancel=*/nullptr);
+    } else if (const auto* const cancel = std::get_if<TellCancel>(&action)) {
+      Tell(cancel->to, row, cancel->record, cancel);
     }
   }
 }
 
-void MoveSimulation::Tell(NodeId to, const UnitRow& row, const UnitRecord& record, bool freeze) {
-  UnitOrder order{.unit = row.id, .record = record, .freeze = freeze};
+void MoveSimulation::Tell(NodeId to, const UnitRow& row, const UnitRecord& record,
+                          const TellCancel* cancel) {
+  UnitOrder order{.unit = row.id, .record = record, .cancels = cancel != nullptr};
+  order.source_is_lost = cancel != nullptr && cancel->source_is_lost;
   order.target_device = TargetDeviceOf(record.move);
-  order.source_address = AddressOf(record.source);
-  order.target_address = AddressOf(record.target);
   order.bytes_per_second = options_.bytes_per_second;
   Post([node = nodes_[ToInt(to) - 1].get(), order] {
     if (node->is_up()) node->mover().OnOrders(node->id(), {order});
@@ -275,17 +275,16 @@ void MoveSimulation::Tell(NodeId to, const UnitRow& row, const UnitRecord& recor
 void MoveSimulation::OnReport(NodeId from, const UnitReport& report) {
   UnitRow& row = *units_[report.unit.row_granule];
   switch (report.kind) {
-    case UnitReport::Kind::kCaughtUp:
-      return Coordinate(row, ReportEvent{{ReportKind::kCaughtUp, report.move}});
-    case UnitReport::Kind::kSealed:
-      return Coordinate(row, ReportEvent{{ReportKind::kSealed, report.move}});
+    case UnitReport::Kind::kHandedOver:
+      return Coordinate(row, ReportEvent{{ReportKind::kHandedOver, report.move}});
+    case UnitReport::Kind::kReady:
+      return Coordinate(row, ReportEvent{{ReportKind::kReady, report.move}});
     case UnitReport::Kind::kRefused:
-    case UnitReport::Kind::kAbort:
       return Coordinate(row, ReportEvent{{ReportKind::kRefused, report.move}});
-    case UnitReport::Kind::kCovered:
-      return Coordinate(row, ReportEvent{{ReportKind::kCovered, report.move}});
+    case UnitReport::Kind::kAborted:
+      return Coordinate(row, ReportEvent{{ReportKind::kAborted, report.move}});
     case UnitReport::Kind::kReadRecord:
-      return Tell(from, row, row.stored, /*freeze=*/false);
+      return Tell(from, row, row.stored, /*cancel=*/nullptr);
     case UnitReport::Kind::kProgress:
     case UnitReport::Kind::kSettled:
       return;

@@ -85,7 +85,7 @@ class MoveSimulation {
   void StartOrCancelMove();
   void TickCoordinator();
   void Coordinate(UnitRow& row, const CoordinatorEvent& event);
-  void Tell(NodeId to, const UnitRow& row, const UnitRecord& record, bool freeze);
+  void Tell(NodeId to, const UnitRow& row, const UnitRecord& record, const TellCancel* cancel);
   void OnReport(NodeId from, const UnitReport& report);
   void BeginUpdate(Trainer& trainer);
   void SendUpdate(Trainer& trainer, UpdateSeq seq);

@@ -103,7 +103,7 @@ void SimulatedNode::Start(const HostFaults& faults) {
   process_->mover.Restore({options_.id, log_process, std::move(replay).Take()});
   while (host.RunOne()) {  // The gates: requests come behind them.
   }
-  process_->mover.OnPlan(PlanVersion{1});
+  process_->mover.OnPlan(PlanVersion{1}, options_.addresses);
 }
 
 void SimulatedNode::Kill(std::size_t unsynced) {

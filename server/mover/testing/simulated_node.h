@@ -16,6 +16,7 @@
 namespace embla::testing {
 
 struct SimulatedNodeOptions {
+  std::map<NodeId, std::string> addresses;  // All nodes have one.
   NodeId id{};
   std::uint32_t chunks = 0;  // Chunks of every unit.
   std::uint64_t seed = 0;

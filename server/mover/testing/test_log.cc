@@ -28,16 +28,16 @@ absl::Status TestLog::AppendChunk(const UnitId& unit, const Chunk& chunk,
   return Append(Staged{unit, chunk, {rows.begin(), rows.end()}});
 }
 
-void TestLog::AppendControl(const UnitId& unit, const LogRecord& record, Done done) {
+absl::Status TestLog::AppendControl(const UnitId& unit, const LogRecord& record, Done done) {
   const absl::Status status = Append(Control{unit, record});
-  waiting_.push_back({records_.size(), status, std::move(done)});
+  if (status.ok()) waiting_.push_back({records_.size(), std::move(done)});
+  return status;
 }
 
 absl::Status TestLog::AppendUpdate(Update update) { return Append(std::move(update)); }
 
 void TestLog::WhenSynced(std::function<void()> done) {
-  waiting_.push_back({records_.size(), absl::OkStatus(),
-                      [done = std::move(done)](const absl::Status&) { done(); }});
+  waiting_.push_back({records_.size(), [done = std::move(done)](const absl::Status&) { done(); }});
 }
 
 void TestLog::Sync(std::size_t records) {
@@ -45,7 +45,7 @@ void TestLog::Sync(std::size_t records) {
   while (!waiting_.empty() && waiting_.front().position <= synced_) {
     const Waiting told = std::move(waiting_.front());
     waiting_.pop_front();
-    told.done(told.status);
+    told.done(absl::OkStatus());
   }
 }
 

@@ -56,7 +56,7 @@ class TestLog final : public MoveLog {
   absl::Status AppendReserved(const UnitId& unit, std::uint32_t device, const RowRun& run) override;
   absl::Status AppendChunk(const UnitId& unit, const Chunk& chunk,
                            std::span<const std::byte> rows) override;
-  void AppendControl(const UnitId& unit, const LogRecord& record, Done done) override;
+  absl::Status AppendControl(const UnitId& unit, const LogRecord& record, Done done) override;
   absl::Status AppendUpdate(Update update);
 
   // Calls `done` once all that is in the log by now is synced.
@@ -76,7 +76,6 @@ class TestLog final : public MoveLog {
  private:
   struct Waiting {
     std::size_t position = 0;  // Position in the log, in records, that has to be synced.
-    absl::Status status;
     Done done;
   };
 
