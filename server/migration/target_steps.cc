@@ -87,6 +87,7 @@ void NodeStepper::On(const ReleaseEvent& event) {
     if (release.move < durable().min_move && is_safe) SayCovered(event.from, release.move);
     return;
   }
+  if (release.epoch != Next(durable().import->source_epoch)) return;  // No source says that.
   const bool holds_it = unit().held.has_value() && unit().held->lsn == release.lsn;
   if (!holds_it && guards_.acquire_checks_cut) return SendPullNow(/*resend=*/true);
   Acquire(release.epoch, unit().held.value_or(HeldCut{release.lsn}));

@@ -119,6 +119,8 @@ class Mover {
   void FoldUnits(absl::Time now);
   // A unit that has left, once a plan says so.
   void LetGateGo(MovingUnit& unit);
+  // The order that said which plan has the unit may be lost.
+  void AskForRecord(const MovingUnit& unit);
   void TakeApartWhatAsks(absl::Time now);
   void OnFolded(const UnitId& id, bool is_folded);
   void CountGates();
@@ -187,6 +189,7 @@ class Mover {
   absl::Time units_tick_at_ = absl::InfinitePast();
   PlanVersion plan_{};  // Version of the last OnPlan; 0: none so far.
   absl::Time fold_at_ = absl::InfinitePast();
+  int asks_left_ = 0;                      // In the round of folds that runs.
   std::map<TableId, std::size_t> folded_;  // Units, by table; none that has none.
   // Earliest next fold of tables that were taken apart.
   std::map<TableId, absl::Time> fold_not_before_;

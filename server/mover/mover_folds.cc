@@ -14,6 +14,9 @@
 namespace embla {
 namespace {
 
+// Most units in a round whose record is asked for: it is told anyway, once a plan has the unit.
+constexpr int kAsksMax = 64;
+
 bool HasGate(const MovingUnit& unit) {
   const bool is_here = unit.status.phase != UnitPhase::kElsewhere && !unit.is_folded;
   return is_here || unit.left_since.has_value();
@@ -31,13 +34,14 @@ void Mover::OnPlan(PlanVersion plan, std::map<NodeId, std::string> addresses) {
 void Mover::FoldUnits(absl::Time now) {
   if (now < fold_at_ || plan_ == PlanVersion{}) return;
   fold_at_ = now + options_.fold_interval;
+  asks_left_ = kAsksMax;
   std::set<TableId> stepped;
   for (const auto& [id, unit] : units_) {
     LetGateGo(*unit);
     const bool is_at_rest = unit->status.phase == UnitPhase::kAtRest && !unit->is_busy &&
                             unit->work.empty() && !unit->adopts.has_value();
     if (!is_at_rest || unit->is_folded) continue;
-    if (unit->here_since == kUnknownPlan) Report(*unit, UnitReport::Kind::kReadRecord, {}, "");
+    if (unit->here_since == kUnknownPlan) AskForRecord(*unit);
     if (unit->here_since > plan_) continue;
     const auto paused = fold_not_before_.find(id.table);
     if (paused != fold_not_before_.end() && now < paused->second) continue;
@@ -54,9 +58,15 @@ void Mover::FoldUnits(absl::Time now) {
   }
 }
 
+void Mover::AskForRecord(const MovingUnit& unit) {
+  if (asks_left_ == 0) return;
+  --asks_left_;
+  Report(unit, UnitReport::Kind::kReadRecord, {}, "");
+}
+
 void Mover::LetGateGo(MovingUnit& unit) {
   if (!unit.left_since.has_value() || unit.status.phase != UnitPhase::kElsewhere) return;
-  if (*unit.left_since == kUnknownPlan) Report(unit, UnitReport::Kind::kReadRecord, {}, "");
+  if (*unit.left_since == kUnknownPlan) AskForRecord(unit);
   if (*unit.left_since > plan_ || unit.is_busy || !unit.work.empty()) return;
   unit.left_since.reset();
   parts_.host.RunInOrder(unit.id.table,
