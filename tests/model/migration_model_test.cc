@@ -66,7 +66,7 @@ const Case kSlowCases[] = {
     {"OneMoveTailLossSlowWrites",
      {.has_deadlines = true, .has_slow_writes = true, .tail_losses = 1}},
     {"ProgressWhenMessagesAreLostAborts", {.is_lossy = true, .has_deadlines = true}, true},
-    {"ThreeNodesTwoMoves", {.nodes = 3, .moves = 2}},
+    {"ThreeNodesTwoMoves", {.nodes = 3, .updates = 0, .moves = 2}},
     {"TwoMovesAllCrashes", {.moves = 2, .has_deadlines = true, .has_partial_loss = true}},
 };
 
