@@ -184,9 +184,9 @@ void NodeStepper::AbortMove(MoveId move) {
   Report(ReportKind::kAborted, move);
 }
 
-// Whoever hands a unit over knows it from its own log. An owner that is none by the record comes
-// from a log, or a coordinator's store, that was restored from an older copy. Its rows wait for an
-// operator.
+// A node that has handed a unit over knows it from its own log. An owner that is none by the record
+// comes from a log, or a coordinator's store, that was restored from an older copy. Its rows wait
+// for an operator.
 void NodeStepper::PutAsideIfMoved(const UnitRecord& record) {
   if (!Owns(unit()) || record.owner == context_.self || record.epoch < durable().epoch) return;
   Unfreeze();
@@ -198,7 +198,7 @@ void NodeStepper::On(const CoveredEvent& event) {
   if (released.has_value() && released->move == event.covered.move) Trim();
 }
 
-// Whoever has had the unit since has let go of it again, and its log of what it had.
+// The next owner has let go of the unit again: its own RELEASE lies behind its OWN, both synced.
 void NodeStepper::TrimIfMovedOn(const UnitRecord& record) {
   const auto& released = durable().released;
   if (!released.has_value() || released->move == kAside || unit().is_releasing) return;
