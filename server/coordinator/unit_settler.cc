@@ -73,15 +73,16 @@ void UnitSettler::Compare(NodeId node, const UnitStandings& units, const Units& 
     if (units.standing.epoch > record->epoch) {
       const MoveId move = std::max(record->move, units.standing.last_move);
       const NodeId source = record->owner == node ? NodeId{} : record->owner;
-      raises->insert_or_assign(unit, Raise{.record = {.owner = node,
-                                                      .epoch = units.standing.epoch,
-                                                      .committed = move,
-                                                      .move = move,
-                                                      .phase = MovePhase::kNone,
-                                                      .source = source,
-                                                      .target = node},
-                                           .device = {node, units.device},
-                                           .was_forgotten = move != record->move});
+      raises->insert_or_assign(
+          unit, Raise{.record = {.owner = node,
+                                 .epoch = units.standing.epoch,
+                                 .committed = move,
+                                 .move = move,
+                                 .phase = MovePhase::kNone,
+                                 .source = source,
+                                 .target = node},
+                      .device = {node, units.device},
+                      .was_forgotten = move != record->move || record->phase != MovePhase::kOpen});
     } else if (record->owner != node) {
       settling_[node].insert(unit);
     }
