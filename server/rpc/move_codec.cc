@@ -272,7 +272,8 @@ absl::StatusOr<PeerMessage> FromReceived(Received& received, int payload) {
       message.body = Covered{.move = move};
       return message;
     default:
-      return absl::InvalidArgumentError("the message says nothing");
+      return absl::InvalidArgumentError(
+          "the payload is missing, or of a kind that this build does not know");
   }
 }
 

@@ -171,7 +171,7 @@ TEST(MoveCodecPeers, RefuseWhatCannotBe) {
     EXPECT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
     return Message(decoded.status());
   };
-  EXPECT_THAT(refused([](v1::MoveMessage&) {}), HasSubstr("says nothing"));
+  EXPECT_THAT(refused([](v1::MoveMessage&) {}), HasSubstr("payload is missing"));
   EXPECT_THAT(refused([](v1::MoveMessage& m) { m.set_from_node(0); }), HasSubstr("from_node"));
   EXPECT_THAT(refused([](v1::MoveMessage& m) { m.set_move(0); }), HasSubstr("move"));
   EXPECT_THAT(refused([](v1::MoveMessage& m) { m.clear_unit(); }), HasSubstr("no table"));
