@@ -26,14 +26,21 @@ wait_for() {
 # address FILE KEY: what stands in a port file.
 address() { sed -n "s/.*\"$2\"[[:space:]]*:[[:space:]]*\"\\([^\"]*\\)\".*/\\1/p" "$work/$1.json"; }
 
-# start_coordinator KIND
+# bytes KIND: of its node's directory, where files come and go.
+bytes() {
+  { find "$work/$1" -type f -printf '%s\n' 2>/dev/null || true; } |
+    awk '{ s += $1 } END { printf "%.0f\n", s }'
+}
+# start_coordinator KIND OPTION...
 start_coordinator() {
+  local kind="$1"
+  shift
   "$bin/embla-coordinator" --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 \
-    --metrics-listen 127.0.0.1:0 --state-dir "$work/$1-state" \
-    --port-file "$work/$1.json" 2>"$work/$1-coordinator.log" &
+    --metrics-listen 127.0.0.1:0 --state-dir "$work/$kind-state" \
+    --port-file "$work/$kind.json" "$@" 2>"$work/$kind-coordinator.log" &
   children+=($!)
-  wait_for "$work/$1.json"
-  mkdir -p "$work/$1"
+  wait_for "$work/$kind.json"
+  mkdir -p "$work/$kind"
 }
 # run_node KIND OPTION...
 run_node() {

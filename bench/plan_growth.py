@@ -19,10 +19,11 @@ import json
 import math
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
+
+from port_files import await_file
 
 CHANGES = 50
 NAMES = ("coordinator", "node", "client")
@@ -32,15 +33,6 @@ TICKS = os.sysconf("SC_CLK_TCK")
 def cpu_seconds(process):
     fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def await_file(path, process):
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        if process.poll() is not None or time.monotonic() > deadline:
-            sys.exit(f"{process.args[0]} does not serve; its log: {path.with_suffix('.log')}")
-        time.sleep(0.01)  # Until the other process has written the file.
-    return json.loads(path.read_text())
 
 
 class Cluster:

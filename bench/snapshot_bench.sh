@@ -46,11 +46,6 @@ updates() {
     -o json 2>/dev/null | tr -d '\n' |
     sed -n 's/.*"rows_per_second": *\([0-9.e+]*\).*"p99_us": *\([0-9.e+]*\).*/\1 \2/p'
 }
-# bytes KIND: of all files of its node's directory.
-bytes() {
-  { find "$work/$1" -type f -printf '%s\n' 2>/dev/null || true; } |
-    awk '{ s += $1 } END { printf "%d\n", s }'
-}
 for ((round = 0; round < ${EMBLA_ROUNDS:-3}; ++round)); do
   echo "without $(updates without "$round")"
   echo "with $(updates with "$round")"

@@ -36,7 +36,7 @@ struct Postponed {
   absl::Status reason;         // For messages.
   bool moved = false;          // To another node, else it is tried again in `wait`.
   PlanVersion plan_version{};  // Moved, and the node does not know where to: this may say it.
-  absl::Duration wait;
+  absl::Duration wait{};
 };
 
 class CallWork {

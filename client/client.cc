@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/client_impl.h"
 #include "client/transport/address.h"
+#include "client/transport/grpc_channel.h"
 #include "client/transport/grpc_coordinator_channel.h"
 #include "client/transport/grpc_node_channel.h"
 #include "client/transport/timer.h"
@@ -58,17 +59,21 @@ absl::Status ConnectOptions::Validate() const {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ConnectOptions options) {
   EMBLA_RETURN_IF_ERROR(options.Validate());
-  EMBLA_RETURN_IF_ERROR(CheckAddress(options.coordinator));
+  EMBLA_RETURN_IF_ERROR(CheckAddresses(options.coordinator));
   if (options.name.empty()) options.name = DefaultName();
-  const GrpcNodeOptions node{
+  EMBLA_ASSIGN_OR_RETURN(const TlsPtr tls, LoadTls(options.tls));
+  const GrpcNodeOptions every{
       .transport = options.transport,
       .connections = options.connections_per_node,
-      .in_flight_bytes_max = static_cast<std::size_t>(options.in_flight_bytes_max_per_node)};
+      .in_flight_bytes_max = static_cast<std::size_t>(options.in_flight_bytes_max_per_node),
+      .tls = tls};
   ClientImpl::World world;
   world.timer = std::make_unique<ThreadTimer>();
-  world.coordinator = MakeGrpcCoordinatorChannel(options.coordinator);
-  world.connect = [node](const std::string& address, Timer& timer) {
-    return MakeGrpcNodeChannel(address, node, timer);
+  world.coordinator = MakeGrpcCoordinatorChannel(options.coordinator, tls);
+  world.connect = [every](const NodeSpec& node, Timer& timer) {
+    GrpcNodeOptions options = every;
+    options.name = node.name;
+    return MakeGrpcNodeChannel(node.address, options, timer);
   };
   return ClientImpl::Open(std::move(options), std::move(world));
 }

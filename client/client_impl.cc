@@ -87,8 +87,9 @@ ClientImpl::ClientImpl(ConnectOptions options, World world)
       coordinator_(std::move(world.coordinator)),
       budget_(options_.retry_budget_ratio, options_.retry_budget_per_second, timer_->Now()),
       backoff_(RandomId64()),
-      nodes_([connect = std::move(world.connect), timer = timer_.get()](
-                 const std::string& address) { return connect(address, *timer); }),
+      nodes_([connect = std::move(world.connect), timer = timer_.get()](const NodeSpec& node) {
+        return connect(node, *timer);
+      }),
       window_(*timer_),
       plans_(*coordinator_, nodes_, *timer_, client_metrics_),
       executor_(options_.threads),

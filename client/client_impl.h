@@ -26,7 +26,7 @@ class ClientImpl final : public Client {
     std::unique_ptr<Timer> timer;
     std::unique_ptr<CoordinatorChannel> coordinator;
     // Makes the channel to a node; the timer is World::timer.
-    std::function<std::unique_ptr<NodeChannel>(const std::string& address, Timer& timer)> connect;
+    std::function<std::unique_ptr<NodeChannel>(const NodeSpec& node, Timer& timer)> connect;
   };
 
   // Opens the session and fetches the first plan. Errors as Client::Connect.

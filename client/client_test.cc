@@ -64,8 +64,8 @@ class ClientTest : public ::testing::Test {
     auto timer = std::make_unique<ManualTimer>(absl::FromUnixSeconds(1'000'000));
     timer_ = timer.get();
     ClientImpl::World world{std::move(timer), cluster_.MakeCoordinator(),
-                            [this](const std::string& address, Timer& timer) {
-                              return cluster_.MakeChannel(address, timer);
+                            [this](const NodeSpec& node, Timer& timer) {
+                              return cluster_.MakeChannel(node.address, timer);
                             }};
     auto client = ClientImpl::Open(options_, std::move(world));
     ASSERT_THAT(client, IsOk());

@@ -35,7 +35,7 @@ void NodeDirectory::Install(const Plan& plan) {
       Node& node = nodes_[ToInt(spec.id)];
       if (node.channel != nullptr) continue;
       node.address = spec.address;
-      node.channel = make_channel_(spec.address);
+      node.channel = make_channel_(spec);
     }
   }
   for (const std::shared_ptr<NodeChannel>& channel : to_close) channel->Close();

@@ -20,7 +20,7 @@ namespace embla::client {
 // Thread safety: every method may be called from any thread.
 class NodeDirectory {
  public:
-  using MakeChannel = std::function<std::unique_ptr<NodeChannel>(const std::string& address)>;
+  using MakeChannel = std::function<std::unique_ptr<NodeChannel>(const NodeSpec& node)>;
 
   explicit NodeDirectory(MakeChannel make_channel) : make_channel_(std::move(make_channel)) {}
 

@@ -49,8 +49,7 @@ Plan PlanWith(std::uint64_t version, const std::string& address) {
 
 TEST(NodeDirectory, ANodeThatComesBackElsewhereLeavesNoChannelBehind) {
   int alive = 0;
-  NodeDirectory nodes(
-      [&alive](const std::string&) { return std::make_unique<SilentChannel>(alive); });
+  NodeDirectory nodes([&alive](const NodeSpec&) { return std::make_unique<SilentChannel>(alive); });
   for (std::uint64_t version = 1; version <= 1000; ++version) {
     nodes.Install(PlanWith(version, absl::StrCat("10.0.0.1:", version)));
   }
@@ -60,8 +59,7 @@ TEST(NodeDirectory, ANodeThatComesBackElsewhereLeavesNoChannelBehind) {
 
 TEST(NodeDirectory, AClosedChannelStaysWhileSomebodyHoldsIt) {
   int alive = 0;
-  NodeDirectory nodes(
-      [&alive](const std::string&) { return std::make_unique<SilentChannel>(alive); });
+  NodeDirectory nodes([&alive](const NodeSpec&) { return std::make_unique<SilentChannel>(alive); });
   nodes.Install(PlanWith(1, "a:1"));
   std::shared_ptr<NodeChannel> held = nodes.Find(NodeId{1});
   nodes.Install(PlanWith(2, "b:1"));

@@ -57,8 +57,8 @@ class World {
     auto timer = std::make_unique<ManualTimer>(absl::FromUnixSeconds(1'000'000));
     timer_ = timer.get();
     ClientImpl::World world{std::move(timer), cluster_.MakeCoordinator(),
-                            [this](const std::string& address, Timer& timer) {
-                              return cluster_.MakeChannel(address, timer);
+                            [this](const NodeSpec& node, Timer& timer) {
+                              return cluster_.MakeChannel(node.address, timer);
                             }};
     auto client = ClientImpl::Open(options, std::move(world));
     EXPECT_THAT(client, IsOk());

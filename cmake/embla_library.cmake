@@ -94,14 +94,36 @@ function(embla_library name)
   endif()
 endfunction()
 
-# embla_program(<name> SRCS ... DEPS ...): a binary in build/<preset>/bin; installed.
+# Man page and completion of a program, from what it says of itself, each time that it is linked.
+function(embla_pages name section component)
+  set(pages ${CMAKE_BINARY_DIR}/pages)
+  add_custom_command(TARGET ${name} POST_BUILD
+    COMMAND ${EMBLA_PYTHON} ${PROJECT_SOURCE_DIR}/tools/pages.py $<TARGET_FILE:${name}> ${pages}
+    VERBATIM)
+  install(FILES ${pages}/man/${name}.${section}.gz COMPONENT ${component}
+    DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+  install(FILES ${pages}/bash-completion/${name} COMPONENT ${component}
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+endfunction()
+
+# embla_program(<name> SRCS ... DEPS ... [PACKAGE server|cli] [SECTION 1|8]): a binary in
+# build/<preset>/bin; installed. PACKAGE: which package has it (cmake/packages.cmake), with a man
+# page of that section.
 function(embla_program name)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PACKAGE;SECTION" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE embla_options ${ARG_DEPS})
   # Flags are read once: a main file is not worth the time that more takes.
   target_compile_options(${name} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
-  install(TARGETS ${name} COMPONENT programs)
+  if(NOT ARG_PACKAGE)
+    install(TARGETS ${name} COMPONENT bench)
+    return()
+  endif()
+  install(TARGETS ${name} COMPONENT ${ARG_PACKAGE})
+  # A sanitizer's own findings at an end would fail the build; wheels have no pages.
+  if(NOT EMBLA_SANITIZE AND NOT EMBLA_PYTHON_PACKAGE)
+    embla_pages(${name} ${ARG_SECTION} ${ARG_PACKAGE})
+  endif()
 endfunction()
 
 add_custom_target(embla_tsan_tests)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The tests with label `long`; then chaos, restores of coordinator and nodes from older copies, and
-# trials of copies that come, go, lead, die and are lost, in pieces: hours in all. Each piece that
-# ends well adds a row to the table at the end of docs/correctness.md: part, protocol, commit, seed,
-# counts. The first one that does not ends the run.
+# trials of copies that come, go, lead, die and are lost, and leaders of coordinators that are
+# killed, stopped and cut off, in pieces: hours in all. Each piece that ends well adds a row to the
+# table at the end of docs/correctness.md: part, protocol, commit, seed, counts. The first one that
+# does not ends the run.
 #
 #   tests/long.sh            all parts from their first seeds, until the counts below are reached
 #   tests/long.sh --resume   goes on behind the rows that the table has of today's protocol; tests
@@ -21,6 +22,8 @@ page=docs/correctness.md
 protocol=4
 faults_wanted=3600
 faults_piece=300
+failovers_wanted=300
+failovers_piece=50
 restores_wanted=40
 restores_piece=5
 trials_wanted=2400
@@ -84,4 +87,13 @@ for ((piece = done_pieces; piece * trials_piece < trials_wanted; piece++)); do
     }
   done
   append copies "$first" "trials=$trials_piece with a copy behind, an update lost or doubled 0"
+done
+
+# Leaders of coordinators on etcd, killed, stopped and cut off.
+done_pieces="$(rows failovers)"
+for ((piece = done_pieces; piece * failovers_piece < failovers_wanted; piece++)); do
+  seed=$((1 + piece))
+  EMBLA_FAILOVERS="$failovers_piece" EMBLA_TEST_SEED="$seed" EMBLA_BIN_DIR="$PWD/$build/bin" \
+    "$build/tests/coordinators_test" --gtest_filter='CoordinatorsTest.*AnyMoment*' | tee "$log"
+  append failovers "$seed" "$(grep '^failovers=' "$log")"
 done

@@ -113,6 +113,9 @@ class TidyTest(unittest.TestCase):
         self.expect("low/CMakeLists.txt", "a tab", "\tx\n")
         self.expect("low/CMakeLists.txt", "space at the end", "x \n")
 
+    def test_what_programs_write_may_be_wide(self):
+        self.expect_clean("deploy/helm/rendered/x.yaml", "#" + "x" * 100 + "\n")
+
     def test_todo(self):
         word = "TO" + "DO"
         self.expect("low/a.h", "without an issue", f"#pragma once\n// {word}: later\n")

@@ -1,10 +1,12 @@
 #include "client/transport/address.h"
 
 #include <cstdint>
+#include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/text.h"
+#include "core/wire/redirect.h"
 
 namespace embla::client {
 namespace {
@@ -20,10 +22,13 @@ bool IsAddress(std::string_view address) {
 
 }  // namespace
 
-absl::Status CheckAddress(std::string_view address) {
-  if (IsAddress(address)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("coordinator address \"", ToAbsl(address), "\" is not host:port"));
+absl::Status CheckAddresses(std::string_view addresses) {
+  for (const std::string& address : wire::SplitAddresses(addresses)) {
+    if (IsAddress(address)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("coordinator address \"", address, "\" is not host:port"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace embla::client

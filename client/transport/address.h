@@ -7,8 +7,8 @@
 
 namespace embla::client {
 
-// InvalidArgument unless `address` is host:port or unix:/path: a word that can be no address is not
-// worth waiting for.
-absl::Status CheckAddress(std::string_view address);
+// InvalidArgument unless `addresses` is host:port or unix:/path, or several of them with commas in
+// between: a word that can be no address is not worth waiting for.
+absl::Status CheckAddresses(std::string_view addresses);
 
 }  // namespace embla::client

@@ -1,7 +1,10 @@
 // Admin over AdminService.
 #include "client/include/embla/admin.h"
 
+#include <algorithm>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -15,8 +18,10 @@
 #include "absl/time/clock.h"
 #include "client/transport/address.h"
 #include "client/transport/grpc_channel.h"
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "core/wire/redirect.h"
 #include "core/wire/status_codec.h"
 
 namespace embla::client {
@@ -41,43 +46,117 @@ absl::StatusOr<std::string> PathOf(const ProtoMessage& request, const ProtoMessa
                                                  request.GetDescriptor()->full_name()));
 }
 
+// One of several coordinators that does not answer holds a call up for so long.
+constexpr absl::Duration kLeaderQuestion = absl::Seconds(1);
+constexpr absl::Duration kLeaderPause = absl::Milliseconds(100);  // While none leads.
+
 class GrpcAdmin final : public Admin {
  public:
-  GrpcAdmin(const std::string& address, absl::Duration timeout)
-      : address_(address), timeout_(timeout), channel_(MakeChannel(address)), stub_(channel_) {}
+  GrpcAdmin(const std::string& addresses, absl::Duration timeout, TlsPtr tls)
+      : timeout_(timeout), tls_(std::move(tls)), choice_(wire::SplitAddresses(addresses)) {}
 
   // A call that does not wait for the channel fails with the reason why there is none.
   absl::Status Probe() {
+    if (choice_.has_several()) return CheckClusters();
     v1::ClusterStatus reply;
     const absl::Status status = Call(v1::GetClusterStatusRequest(), reply);
     return absl::IsUnavailable(status) || absl::IsUnimplemented(status) ? status : absl::OkStatus();
   }
 
-  absl::Status WaitUntilConnected() const {
-    if (channel_->WaitForConnected(DeadlineOf(absl::Now() + timeout_))) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat("coordinator ", address_, " does not answer within ",
+  absl::Status WaitUntilConnected() {
+    if (choice_.has_several()) return CheckClusters();
+    const std::string address = choice_.current();
+    if (LinkTo(address).channel->WaitForConnected(DeadlineOf(absl::Now() + timeout_))) {
+      return absl::OkStatus();
+    }
+    return absl::UnavailableError(absl::StrCat(Describe(address), " does not answer within ",
                                                absl::FormatDuration(timeout_)));
   }
 
   using Admin::Call;
   absl::Status Call(const ProtoMessage& request, ProtoMessage& reply) override {
     EMBLA_ASSIGN_OR_RETURN(const std::string path, PathOf(request, reply));
-    const absl::Status status = CallUnary(path, request, reply);
+    // A call whose answer is lost may have been carried out, so it is not sent to another
+    // coordinator: the one that leads is found first.
+    if (choice_.has_several()) EMBLA_RETURN_IF_ERROR(FindLeader());
+    const std::string address = choice_.current();
+    grpc::Status answer = CallUnary(address, path, request, timeout_, reply);
+    const std::optional<wire::Redirect> redirect = wire::RedirectOf(answer);
+    if (redirect.has_value() && !redirect->admin.empty()) {
+      answer = CallUnary(redirect->admin, path, request, timeout_, reply);
+    }
+    const absl::Status status = wire::FromGrpc(answer);
     // The server's own words need no address in front of them.
     const bool unreachable = status.code() == absl::StatusCode::kUnavailable ||
                              status.code() == absl::StatusCode::kDeadlineExceeded;
-    return unreachable ? Annotate(status, absl::StrCat("coordinator ", address_)) : status;
+    return unreachable ? Annotate(status, Describe(address)) : status;
   }
 
  private:
-  absl::Status CallUnary(const std::string& path, const ProtoMessage& request,
-                         ProtoMessage& reply) {
+  struct Link {
+    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<grpc::GenericStub> stub;
+  };
+
+  std::string Describe(const std::string& address) const {
+    return DescribeServer("coordinator", address, tls_);
+  }
+
+  // Made once for each coordinator.
+  Link& LinkTo(const std::string& address) {
+    const MutexLock lock(mu_);
+    Link& link = links_[address];
+    if (link.channel == nullptr) {
+      const ExpectedPeer peer{.role = Role::kCoordinator};
+      link.channel = choice_.has_several() ? MakeMemberChannel(address, tls_, peer)
+                                           : MakeChannel(address, tls_, peer);
+      link.stub = std::make_unique<grpc::GenericStub>(link.channel);
+    }
+    return link;
+  }
+
+  grpc::Status AskStatus(const std::string& address, v1::ClusterStatus& reply) {
+    return CallUnary(address, "/embla.v1.AdminService/GetClusterStatus",
+                     v1::GetClusterStatusRequest(), std::min(timeout_, kLeaderQuestion), reply);
+  }
+
+  // Until one leads, for timeout_ at most: another one is about to when the leader is gone.
+  absl::Status FindLeader() {
+    const absl::Time until = absl::Now() + timeout_;
+    for (std::size_t tries = 1;; ++tries) {
+      const std::string address = choice_.current();
+      v1::ClusterStatus reply;
+      const grpc::Status answer = AskStatus(address, reply);
+      const bool is_away = answer.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                           answer.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+      const absl::Status status = Annotate(wire::FromGrpc(answer), Describe(address));
+      if (!is_away || absl::Now() >= until) return status;
+      const std::optional<wire::Redirect> redirect = wire::RedirectOf(answer);
+      choice_.Leave(address, redirect.has_value() ? redirect->admin : "");
+      if (tries % (choice_.addresses().size() + 1) == 0) absl::SleepFor(kLeaderPause);
+    }
+  }
+
+  // InvalidArgument: the list has coordinators of two clusters.
+  absl::Status CheckClusters() {
+    std::map<std::string, std::string> clusters;
+    for (const std::string& address : choice_.addresses()) {
+      v1::ClusterStatus reply;
+      const std::optional<wire::Redirect> redirect = wire::RedirectOf(AskStatus(address, reply));
+      clusters[address] = redirect.has_value() ? redirect->cluster_id : reply.cluster_id();
+    }
+    EMBLA_RETURN_IF_ERROR(wire::CheckOneCluster(clusters, "the list of coordinators"));
+    return FindLeader();
+  }
+
+  grpc::Status CallUnary(const std::string& address, const std::string& path,
+                         const ProtoMessage& request, absl::Duration timeout, ProtoMessage& reply) {
     grpc::Slice slice(request.SerializeAsString());
     const grpc::ByteBuffer sent(&slice, 1);
     grpc::ClientContext context;
-    context.set_deadline(DeadlineOf(absl::Now() + timeout_));
+    context.set_deadline(DeadlineOf(absl::Now() + timeout));
     grpc::CompletionQueue queue;
-    const auto call = stub_.PrepareUnaryCall(&context, path, sent, &queue);
+    const auto call = LinkTo(address).stub->PrepareUnaryCall(&context, path, sent, &queue);
     call->StartCall();
     grpc::ByteBuffer received;
     grpc::Status status;
@@ -85,32 +164,35 @@ class GrpcAdmin final : public Admin {
     void* tag = nullptr;
     bool is_ok = false;
     queue.Next(&tag, &is_ok);
-    if (!status.ok()) return wire::FromGrpc(status);
+    if (!status.ok()) return status;
     grpc::Slice whole;
     if (received.DumpToSingleSlice(&whole).ok() &&
         reply.ParseFromArray(whole.begin(), static_cast<int>(whole.size()))) {
-      return absl::OkStatus();
+      return grpc::Status::OK;
     }
-    return absl::InternalError(
-        absl::StrCat(path, ": the reply is no ", reply.GetDescriptor()->full_name()));
+    return {grpc::StatusCode::INTERNAL,
+            absl::StrCat(path, ": the reply is no ", reply.GetDescriptor()->full_name())};
   }
 
-  const std::string address_;
   const absl::Duration timeout_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  grpc::GenericStub stub_;
+  const TlsPtr tls_;
+  wire::CoordinatorChoice choice_;
+  Mutex mu_;
+  std::map<std::string, Link> links_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Admin>> Admin::Connect(const std::string& admin_address,
-                                                      absl::Duration timeout, IfAbsent if_absent) {
-  if (const absl::Status valid = CheckAddress(admin_address); !valid.ok()) return valid;
+                                                      absl::Duration timeout, IfAbsent if_absent,
+                                                      const TlsOptions& tls) {
+  if (const absl::Status valid = CheckAddresses(admin_address); !valid.ok()) return valid;
   if (timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("timeout ", absl::FormatDuration(timeout), " must be positive"));
   }
-  auto admin = std::make_unique<GrpcAdmin>(admin_address, timeout);
+  EMBLA_ASSIGN_OR_RETURN(const TlsPtr loaded, LoadTls(tls));
+  auto admin = std::make_unique<GrpcAdmin>(admin_address, timeout, loaded);
   const absl::Status status =
       if_absent == IfAbsent::kFail ? admin->Probe() : admin->WaitUntilConnected();
   if (!status.ok()) return status;

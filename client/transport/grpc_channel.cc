@@ -4,9 +4,9 @@
 #include <chrono>
 
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "absl/strings/str_cat.h"
 #include "core/wire/callback_queue.h"
 
 namespace embla::client {
@@ -14,10 +14,7 @@ namespace {
 
 constexpr int kMessageBytesMax = 512 << 20;  // Frames and limits are far below.
 
-}  // namespace
-
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
-  wire::KeepCallbackQueue();
+grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
@@ -32,7 +29,42 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   // A machine that vanished without a word.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return arguments;
+}
+
+std::shared_ptr<grpc::Channel> Make(const std::string& address, const TlsPtr& tls,
+                                    const ExpectedPeer& peer,
+                                    const grpc::ChannelArguments& arguments) {
+  wire::KeepCallbackQueue();
+  return grpc::CreateCustomChannel(address, ChannelCredentialsTo(tls, peer), arguments);
+}
+
+}  // namespace
+
+absl::StatusOr<TlsPtr> LoadTls(const TlsOptions& options) {
+  return Tls::Load({.certificate = options.certificate,
+                    .key = options.key,
+                    .authorities = options.authorities,
+                    .revoked = options.revoked});
+}
+
+std::string DescribeServer(const std::string& kind, const std::string& address, const TlsPtr& tls) {
+  if (tls == nullptr) return absl::StrCat(kind, " ", address);
+  return absl::StrCat(kind, " ", address, " over TLS as ", UriOf(tls->identity()));
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const TlsPtr& tls,
+                                           const ExpectedPeer& peer) {
+  return Make(address, tls, peer, Arguments());
+}
+
+std::shared_ptr<grpc::Channel> MakeMemberChannel(const std::string& address, const TlsPtr& tls,
+                                                 const ExpectedPeer& peer) {
+  grpc::ChannelArguments arguments = Arguments();
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 1'500);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 1'500);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  return Make(address, tls, peer, arguments);
 }
 
 std::chrono::system_clock::time_point DeadlineOf(absl::Time deadline) {

@@ -1,6 +1,8 @@
 #include "client/transport/grpc_coordinator_channel.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -12,8 +14,10 @@
 #include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "core/base/random.h"
+#include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/wire/plan_codec.h"
+#include "core/wire/redirect.h"
 #include "core/wire/status_codec.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 
@@ -25,8 +29,8 @@ constexpr absl::Duration kWatchBackoffMax = absl::Seconds(2);
 
 class GrpcCoordinatorChannel final : public CoordinatorChannel {
  public:
-  explicit GrpcCoordinatorChannel(const std::string& address)
-      : address_(address), stub_(v1::CoordinatorService::NewStub(MakeChannel(address))) {}
+  GrpcCoordinatorChannel(const std::string& addresses, TlsPtr tls)
+      : tls_(std::move(tls)), choice_(wire::SplitAddresses(addresses)) {}
 
   ~GrpcCoordinatorChannel() override { StopWatch(); }
 
@@ -35,10 +39,11 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     request.set_newer_than(ToInt(have->version()));
     request.set_source(SourceOf(have));
     v1::PlanDelta plan;
-    const absl::Status status = Call(deadline, [&](grpc::ClientContext& context) {
-      return stub_->GetPlan(&context, request, &plan);
+    const absl::Status status = Call(deadline, [&](Stub& stub, grpc::ClientContext& context) {
+      return stub.GetPlan(&context, request, &plan);
     });
     if (!status.ok()) return status;
+    if (have->version() == PlanVersion{}) EMBLA_RETURN_IF_ERROR(CheckClusters());
     if (plan.version() <= ToInt(have->version())) return PlanPtr();
     return Read(plan, *have);
   }
@@ -53,8 +58,8 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     if (wanted.rank.has_value()) request.set_rank(ToInt(*wanted.rank));
     request.set_ranks(wanted.ranks);
     v1::OpenSessionReply reply;
-    const absl::Status status = Call(deadline, [&](grpc::ClientContext& context) {
-      return stub_->OpenSession(&context, request, &reply);
+    const absl::Status status = Call(deadline, [&](Stub& stub, grpc::ClientContext& context) {
+      return stub.OpenSession(&context, request, &reply);
     });
     if (!status.ok()) return status;
     SessionGrant grant{SessionId{reply.session()}, SessionId{reply.latest()}, reply.turn(), {}};
@@ -71,8 +76,8 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     request.set_session(ToInt(session));
     request.set_session_proof(proof.data(), proof.size());
     v1::CloseSessionReply reply;
-    return Call(deadline, [&](grpc::ClientContext& context) {
-      return stub_->CloseSession(&context, request, &reply);
+    return Call(deadline, [&](Stub& stub, grpc::ClientContext& context) {
+      return stub.CloseSession(&context, request, &reply);
     });
   }
 
@@ -83,8 +88,8 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     request.set_session_proof(proof.data(), proof.size());
     for (const TableId table : tables) request.add_table_ids(ToInt(table));
     v1::JoinStepsReply reply;
-    return Call(deadline, [&](grpc::ClientContext& context) {
-      return stub_->JoinSteps(&context, request, &reply);
+    return Call(deadline, [&](Stub& stub, grpc::ClientContext& context) {
+      return stub.JoinSteps(&context, request, &reply);
     });
   }
 
@@ -107,9 +112,52 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
   }
 
  private:
+  using Stub = v1::CoordinatorService::Stub;
+
+  // Made once for each coordinator.
+  Stub& StubOf(const std::string& address) {
+    MutexLock lock(mu_);
+    std::unique_ptr<Stub>& stub = stubs_[address];
+    if (stub == nullptr) {
+      const ExpectedPeer peer{.role = Role::kCoordinator};
+      stub = v1::CoordinatorService::NewStub(choice_.has_several()
+                                                 ? MakeMemberChannel(address, tls_, peer)
+                                                 : MakeChannel(address, tls_, peer));
+    }
+    return *stub;
+  }
+
+  // Whether another coordinator is to be asked.
+  bool Leave(const std::string& address, const grpc::Status& answer) {
+    const std::optional<wire::Redirect> redirect = wire::RedirectOf(answer);
+    const bool is_away = answer.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                         answer.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+    const bool is_named = redirect.has_value() && !redirect->coordinator.empty();
+    const bool has_others = choice_.has_several() || address != choice_.addresses().front();
+    if (!is_away || (!is_named && !has_others)) return false;
+    choice_.Leave(address, is_named ? redirect->coordinator : "");
+    return true;
+  }
+
+  // InvalidArgument: the list has coordinators of two clusters. Those that do not answer are not
+  // waited for.
+  absl::Status CheckClusters() {
+    if (!choice_.has_several()) return absl::OkStatus();
+    std::map<std::string, std::string> clusters;
+    for (const std::string& address : choice_.addresses()) {
+      clusters[address] = wire::AskCluster(StubOf(address));
+    }
+    return wire::CheckOneCluster(clusters, "the list of coordinators");
+  }
+
   absl::StatusOr<PlanPtr> Read(const v1::PlanDelta& message, const Plan& have) {
     absl::StatusOr<PlanPtr> plan = wire::ApplyMessage(message, have);
     if (!plan.ok()) return plan;
+    if (!have.cluster_id().empty() && (*plan)->cluster_id() != have.cluster_id()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a plan of cluster ", (*plan)->cluster_id(), " came, this client is of cluster ",
+          have.cluster_id(), ": the list of coordinators has those of two clusters"));
+    }
     MutexLock lock(mu_);
     if (newest_.plan == nullptr || newest_.plan->version() < (*plan)->version()) {
       newest_ = {*plan, message.source()};
@@ -125,10 +173,17 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
 
   template <typename Rpc>
   absl::Status Call(absl::Time deadline, const Rpc& rpc) {
-    grpc::ClientContext context;
-    context.set_deadline(DeadlineOf(deadline));
-    const absl::Status status = wire::FromGrpc(rpc(context));
-    return Annotate(status, absl::StrCat("coordinator ", address_));
+    absl::Status status;
+    // Each is asked once, and the one that the last of them names.
+    for (std::size_t tries = choice_.addresses().size() + 1; tries > 0; --tries) {
+      const std::string address = choice_.current();
+      grpc::ClientContext context;
+      context.set_deadline(DeadlineOf(deadline));
+      const grpc::Status answer = rpc(StubOf(address), context);
+      status = Annotate(wire::FromGrpc(answer), DescribeServer("coordinator", address, tls_));
+      if (status.ok() || !Leave(address, answer) || absl::Now() >= deadline) break;
+    }
+    return status;
   }
 
   void Watch() {
@@ -144,7 +199,8 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
       MutexLock lock(mu_);
       if (stopping_) return;
       if (was_up) {
-        LogWarning("client", "the watch of the plan ended; trying again coordinator=", address_,
+        LogWarning("client",
+                   "the watch of the plan ended; trying again coordinator=", choice_.current(),
                    " status=", status.ToString());
         was_up = false;
       }
@@ -169,7 +225,8 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     request.set_source(SourceOf(have_));
     request.set_session(ToInt(session_.session));
     request.set_session_proof(session_.proof.data(), session_.proof.size());
-    const auto reader = stub_->WatchPlan(&context, request);
+    const std::string address = choice_.current();
+    const auto reader = StubOf(address).WatchPlan(&context, request);
     bool any = false;
     v1::PlanDelta message;
     while (reader->Read(&message)) {
@@ -188,12 +245,16 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
       MutexLock lock(mu_);
       watching_ = nullptr;
     }
-    status = wire::FromGrpc(reader->Finish());
+    const grpc::Status answer = reader->Finish();
+    status = wire::FromGrpc(answer);
+    const bool is_left = Leave(address, answer);
+    // A plan of another cluster, or one that cannot be read.
+    if (!is_left && choice_.has_several()) choice_.Leave(address, "");
     return any;
   }
 
-  const std::string address_;
-  const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+  const TlsPtr tls_;
+  wire::CoordinatorChoice choice_;
 
   // The watcher's latest plan; only its thread uses it once it runs.
   PlanPtr have_;
@@ -207,6 +268,7 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     PlanPtr plan;
     std::uint64_t source = 0;
   } newest_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::unique_ptr<Stub>> stubs_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   grpc::ClientContext* watching_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::thread watcher_;
@@ -214,8 +276,9 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
 
 }  // namespace
 
-std::unique_ptr<CoordinatorChannel> MakeGrpcCoordinatorChannel(const std::string& address) {
-  return std::make_unique<GrpcCoordinatorChannel>(address);
+std::unique_ptr<CoordinatorChannel> MakeGrpcCoordinatorChannel(const std::string& addresses,
+                                                               const TlsPtr& tls) {
+  return std::make_unique<GrpcCoordinatorChannel>(addresses, tls);
 }
 
 }  // namespace embla::client

@@ -8,8 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/include/embla/admin.h"
 #include "client/include/embla/inspector.h"
 #include "client/transport/grpc_channel.h"
+#include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/wire/status_codec.h"
 #include "embla/v1/admin.grpc.pb.h"
@@ -31,16 +33,14 @@ UnitOnNode FromMessage(const v1::InspectedUnit& message) {
 
 class GrpcInspector final : public Inspector {
  public:
-  GrpcInspector(const std::string& admin_address, absl::Duration timeout)
-      : timeout_(timeout), admin_(v1::AdminService::NewStub(MakeChannel(admin_address))) {}
+  GrpcInspector(std::unique_ptr<Admin> admin, absl::Duration timeout, TlsPtr tls)
+      : timeout_(timeout), tls_(std::move(tls)), admin_(std::move(admin)) {}
 
   absl::StatusOr<std::vector<UnitOwner>> Owners(const std::string& table) override {
     v1::ListUnitOwnersRequest request;
     request.set_table(table);
     v1::ListUnitOwnersReply reply;
-    grpc::ClientContext context;
-    context.set_deadline(DeadlineOf(absl::Now() + timeout_));
-    const absl::Status status = wire::FromGrpc(admin_->ListUnitOwners(&context, request, &reply));
+    const absl::Status status = admin_->Call(request, reply);
     if (!status.ok()) return Annotate(status, "coordinator");
     std::vector<UnitOwner> owners;
     for (const v1::UnitOwner& owner : reply.units()) {
@@ -55,7 +55,8 @@ class GrpcInspector final : public Inspector {
 
   absl::StatusOr<std::vector<UnitOnNode>> UnitsOn(const std::string& node_address,
                                                   std::uint32_t table_id) override {
-    const auto stub = v1::InspectService::NewStub(MakeChannel(node_address));
+    const auto stub =
+        v1::InspectService::NewStub(MakeChannel(node_address, tls_, {.role = Role::kNode}));
     v1::InspectTableRequest request;
     request.set_table_id(table_id);
     v1::InspectTableReply reply;
@@ -71,14 +72,19 @@ class GrpcInspector final : public Inspector {
 
  private:
   const absl::Duration timeout_;
-  const std::unique_ptr<v1::AdminService::Stub> admin_;
+  const TlsPtr tls_;
+  const std::unique_ptr<Admin> admin_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Inspector>> Inspector::Connect(const std::string& admin_address,
-                                                              absl::Duration timeout) {
-  return std::make_unique<GrpcInspector>(admin_address, timeout);
+                                                              absl::Duration timeout,
+                                                              const TlsOptions& tls) {
+  EMBLA_ASSIGN_OR_RETURN(TlsPtr loaded, LoadTls(tls));
+  EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<Admin> admin,
+                         Admin::Connect(admin_address, timeout, Admin::IfAbsent::kFail, tls));
+  return std::make_unique<GrpcInspector>(std::move(admin), timeout, std::move(loaded));
 }
 
 }  // namespace embla::client

@@ -54,18 +54,24 @@ Buffer AlignedCopy(const std::string& bytes) {
   return block;
 }
 
+std::shared_ptr<grpc::Channel> MakeChannelOf(const std::string& address,
+                                             const GrpcNodeOptions& options) {
+  return MakeChannel(address, options.tls, {.role = Role::kNode, .name = options.name});
+}
+
 class GrpcNodeChannel final : public NodeChannel {
  public:
   GrpcNodeChannel(const std::string& address, const GrpcNodeOptions& options, Timer& timer)
       : timer_(timer),
         gate_(options.in_flight_bytes_max, timer,
               [this](DataRequest request) { Start(std::move(request)); }),
-        reads_channel_(MakeChannel(address)),
+        reads_channel_(MakeChannelOf(address, options)),
         data_(reads_channel_),
         inspect_(reads_channel_) {
     for (int i = 0; i < options.connections; ++i) {
       // ReadRows shares the first connection.
-      std::shared_ptr<grpc::Channel> channel = i == 0 ? reads_channel_ : MakeChannel(address);
+      std::shared_ptr<grpc::Channel> channel =
+          i == 0 ? reads_channel_ : MakeChannelOf(address, options);
       if (options.transport == Transport::kStream) {
         connections_.push_back(std::make_unique<StreamConnection>(std::move(channel), timer));
       } else {

@@ -3,13 +3,17 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/failpoint.h"
@@ -66,6 +70,20 @@ absl::Status SyncDescriptor(int descriptor, const std::string& path) {
   return FileError("sync", path, errno);
 }
 
+// Drops the first `bytes` of `pieces`, which are written.
+void DropBegin(std::size_t bytes, std::span<iovec>* pieces) {
+  while (bytes > 0) {
+    iovec& first = pieces->front();
+    if (bytes < first.iov_len) {
+      first.iov_base = static_cast<char*>(first.iov_base) + bytes;
+      first.iov_len -= bytes;
+      return;
+    }
+    bytes -= first.iov_len;
+    *pieces = pieces->subspan(1);
+  }
+}
+
 std::string DirectoryOf(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -81,6 +99,7 @@ AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
   path_ = std::move(other.path_);
   descriptor_ = std::exchange(other.descriptor_, -1);
   size_ = std::exchange(other.size_, 0);
+  begun_bytes_ = std::exchange(other.begun_bytes_, 0);
   return *this;
 }
 
@@ -95,20 +114,44 @@ absl::StatusOr<AppendFile> AppendFile::Open(const std::string& path) {
   struct stat status {};
   if (::fstat(file.descriptor_, &status) != 0) return FileError("examine", path, errno);
   if (!S_ISREG(status.st_mode)) return FileError("append to", path, EINVAL);
-  file.size_ = static_cast<std::uint64_t>(status.st_size);
+  file.size_ = file.begun_bytes_ = static_cast<std::uint64_t>(status.st_size);
   return file;
 }
 
-absl::Status AppendFile::Append(std::string_view data) {
+absl::Status AppendFile::Append(std::span<const std::string_view> pieces) {
+  std::vector<iovec> left;
+  std::size_t bytes = 0;
+  left.reserve(pieces.size());
+  for (const std::string_view piece : pieces) {
+    if (piece.empty()) continue;
+    left.push_back({const_cast<char*>(piece.data()), piece.size()});
+    bytes += piece.size();
+  }
   const absl::Status injected = Failpoint("file.write");
-  if (!injected.ok()) data = data.substr(0, data.size() / 2);
-  while (!data.empty()) {
-    const ssize_t written = Retry([&] { return ::write(descriptor_, data.data(), data.size()); });
+  if (!injected.ok()) bytes /= 2;
+  for (std::span<iovec> next = left; bytes > 0;) {
+    // A failpoint may cut the last piece.
+    std::size_t count = 0;
+    for (std::size_t room = bytes; count < std::min<std::size_t>(next.size(), IOV_MAX) && room > 0;
+         ++count) {
+      next[count].iov_len = std::min(next[count].iov_len, room);
+      room -= next[count].iov_len;
+    }
+    const ssize_t written =
+        Retry([&] { return ::writev(descriptor_, next.data(), static_cast<int>(count)); });
     if (written < 0) return FileError("write", path_, errno);
     size_ += static_cast<std::uint64_t>(written);
-    data.remove_prefix(static_cast<std::size_t>(written));
+    bytes -= static_cast<std::size_t>(written);
+    DropBegin(static_cast<std::size_t>(written), &next);
   }
   return injected;
+}
+
+void AppendFile::BeginSync() {
+  static_cast<void>(::sync_file_range(descriptor_, static_cast<off_t>(begun_bytes_),
+                                      static_cast<off_t>(size_ - begun_bytes_),
+                                      SYNC_FILE_RANGE_WRITE));
+  begun_bytes_ = size_;
 }
 
 absl::Status AppendFile::Sync() {
@@ -122,6 +165,7 @@ absl::Status AppendFile::Truncate(std::uint64_t size) {
     return FileError("truncate", path_, errno);
   }
   size_ = size;
+  begun_bytes_ = std::min(begun_bytes_, size);
   return absl::OkStatus();
 }
 
@@ -150,6 +194,18 @@ absl::Status CheckWritable(const std::string& path) {
   if (exists && ::access(path.c_str(), W_OK) != 0) return FileError("write", path, errno);
   if (::access(DirectoryOf(path).c_str(), W_OK | X_OK) != 0) return FileError("write", path, errno);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> PlaceOfFile(const std::string& path) {
+  struct statx info = {};
+  if (::statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &info) != 0) {
+    return FileError("look at", path, errno);
+  }
+  if ((info.stx_mask & STATX_BTIME) == 0) {
+    return absl::StrCat(info.stx_ino, " on ", info.stx_dev_major, ":", info.stx_dev_minor);
+  }
+  return absl::StrCat(info.stx_ino, " of ", info.stx_btime.tv_sec, ".",
+                      absl::Dec(info.stx_btime.tv_nsec, absl::kZeroPad9));
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -27,8 +28,13 @@ class AppendFile {
   // SyncDirectory of its directory.
   static absl::StatusOr<AppendFile> Open(const std::string& path);
 
-  // Writes all of `data` at the end. After an error a part of it may be there.
-  absl::Status Append(std::string_view data);
+  // Writes all of `data`, or of `pieces` in their order, at the end. After an error a part of it
+  // may be there.
+  absl::Status Append(std::string_view data) { return Append(std::span(&data, 1)); }
+  absl::Status Append(std::span<const std::string_view> pieces);
+  // Has the disk begin with what was appended since the last call, and does not wait: a later Sync
+  // finds less to do. A hint, without an error.
+  void BeginSync();
   // Waits until the disk has everything. After an error nothing may be assumed about any byte
   // written since the last Sync; asking again does not help.
   absl::Status Sync();
@@ -43,6 +49,7 @@ class AppendFile {
   std::string path_;
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
+  std::uint64_t begun_bytes_ = 0;  // BeginSync has been called for them.
 };
 
 // Held until destroyed or the process ends. An advisory lock of the whole file.
@@ -63,6 +70,10 @@ class FileLock {
 // The error that writing `path` would end with now: for files that are written much later. Makes
 // nothing.
 absl::Status CheckWritable(const std::string& path);
+
+// Inode and birth time of a file (its device, where the file system has no birth times): a copy of
+// it has others.
+absl::StatusOr<std::string> PlaceOfFile(const std::string& path);
 
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 // The same into `content`, whose memory serves one file after the other.

@@ -1,9 +1,13 @@
 #include "core/base/file.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/base/failpoint.h"
 #include "core/base/testing/status_matchers.h"
@@ -47,6 +51,48 @@ TEST_F(FileTest, AppendGoesOnWhereTheFileEnded) {
   ASSERT_THAT(file->Append("!"), IsOk());
   EXPECT_EQ(file->size(), 10u);
   EXPECT_EQ(*ReadFile(Path("log")), "first sec!");
+}
+
+// More pieces than the system takes at once, empty ones among them.
+TEST_F(FileTest, PiecesLieBehindEachOther) {
+  std::vector<std::string> texts;
+  std::string all;
+  for (int i = 0; i < 3000; ++i) {
+    texts.push_back(i % 7 == 0 ? "" : std::to_string(i) + std::string(i % 100, 'x'));
+    all += texts.back();
+  }
+  const std::vector<std::string_view> pieces(texts.begin(), texts.end());
+  auto file = AppendFile::Open(Path("log"));
+  ASSERT_THAT(file, IsOk());
+  ASSERT_THAT(file->Append(pieces), IsOk());
+  file->BeginSync();
+  ASSERT_THAT(file->Append("end"), IsOk());
+  EXPECT_EQ(file->size(), all.size() + 3);
+  EXPECT_TRUE(*ReadFile(Path("log")) == all + "end");
+  SetFailpoint("file.write", FailpointAction::kError);
+  EXPECT_THAT(file->Append(std::vector<std::string_view>{"123", "", "4567", "89"}), Not(IsOk()));
+  ClearFailpoints();
+  EXPECT_TRUE(*ReadFile(Path("log")) == all + "end1234");
+}
+
+// A write stops in the middle of a piece where a file may not grow any more.
+TEST_F(FileTest, AWriteThatALimitOfSizesStopsCountsWhatItWrote) {
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto signal_before = std::signal(SIGXFSZ, SIG_IGN);
+  auto file = AppendFile::Open(Path("log"));
+  ASSERT_THAT(file, IsOk());
+  const rlimit limit{5, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const absl::Status status = file->Append(std::vector<std::string_view>{"abc", "defg", "h"});
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, signal_before);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(file->size(), 5u);
+  EXPECT_EQ(*ReadFile(Path("log")), "abcde");
+  ASSERT_THAT(file->Truncate(2), IsOk());
+  ASSERT_THAT(file->Append("z"), IsOk());
+  EXPECT_EQ(*ReadFile(Path("log")), "abz");
 }
 
 TEST_F(FileTest, ReadFileTellsAMissingFileByNameAndCode) {

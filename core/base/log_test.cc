@@ -1,5 +1,10 @@
 #include "core/base/log.h"
 
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/time/time.h"
+#include "core/base/log_format.h"
 #include "gtest/gtest.h"
 
 namespace embla {
@@ -30,6 +35,31 @@ TEST(LogText, EmptyValueAndValueThatEndsInEqualsAreQuoted) {
 
 TEST(LogText, ControlCharactersAreEscapedOutsideOfValuesToo) {
   EXPECT_EQ(LogText({"reason: ", "a\r\x1b[31mb\x7f"}), "reason: a\\x0d\\x1b[31mb\\x7f");
+}
+
+TEST(LogJson, HasEveryKeyAndTheWordsBetweenThem) {
+  EXPECT_EQ(LogJson(absl::FromUnixMillis(1'500), LogLevel::kWarning, "shard",
+                    {"plan installed node=", "n1", " version=", "7", " again kind=full"}),
+            R"({"time":"1970-01-01T00:00:01.500Z","level":"warning","component":"shard",)"
+            R"("message":"plan installed again","node":"n1","version":"7","kind":"full"})");
+}
+
+TEST(LogJson, ValueOfAStrangerStaysAValue) {
+  const std::string stranger = "x\n\"} {\"level\":\"error\" trainer=root \xff";
+  const std::string line =
+      LogJson(absl::UnixEpoch(), LogLevel::kInfo, "shard", {"opened client=", stranger});
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const auto parsed = nlohmann::json::parse(line);
+  EXPECT_EQ(parsed.size(), 5u);
+  EXPECT_EQ(parsed.at("level"), "info");
+  EXPECT_EQ(parsed.at("client"), "x\n\"} {\"level\":\"error\" trainer=root \xef\xbf\xbd");
+}
+
+TEST(LogJson, EmptyValueIsAValue) {
+  const auto parsed = nlohmann::json::parse(
+      LogJson(absl::UnixEpoch(), LogLevel::kInfo, "c", {"a b=", "", " c=", "d"}));
+  EXPECT_EQ(parsed.at("b"), "");
+  EXPECT_EQ(parsed.at("c"), "d");
 }
 
 }  // namespace

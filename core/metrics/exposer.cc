@@ -1,27 +1,27 @@
 #include "core/metrics/exposer.h"
 
-#include <civetweb.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cstdlib>
-#include <future>
-#include <thread>
 #include <utility>
+
+#include <httplib.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "core/base/text.h"
 
 namespace embla {
 namespace {
 
 // Slow scrapers: so many are served at once, and each is given up after so long.
-constexpr char kThreads[] = "8";
-constexpr char kRequestTimeoutMs[] = "2000";
+constexpr std::size_t kThreads = 8;
+constexpr std::time_t kTimeoutSeconds = 2;
 
-// The host of "host:port", or an error.
-absl::StatusOr<std::string> HostOf(std::string_view listen) {
+struct HostAndPort {
+  std::string host;
+  int port = 0;
+};
+
+absl::StatusOr<HostAndPort> Parse(std::string_view listen) {
   const std::size_t colon = listen.rfind(':');
   std::uint32_t port = 0;
   if (colon == std::string_view::npos || colon == 0 ||
@@ -29,90 +29,122 @@ absl::StatusOr<std::string> HostOf(std::string_view listen) {
     return absl::InvalidArgumentError(
         absl::StrCat("metrics address \"", ToAbsl(listen), "\" is not host:port"));
   }
-  // The HTTP server takes numeric addresses only.
   const std::string_view host = listen.substr(0, colon);
-  return std::string(host == "localhost" ? "127.0.0.1" : host);
+  // localhost may have two addresses: this is the one that others write out.
+  return HostAndPort{std::string(host == "localhost" ? "127.0.0.1" : host), static_cast<int>(port)};
 }
 
-int Answer(mg_connection* connection, const char* status, const std::string& text) {
-  mg_printf(connection,
-            "HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-            "Content-Length: %zu\r\nCache-Control: no-cache\r\n\r\n",
-            status, text.size());
-  mg_write(connection, text.data(), text.size());
-  return 200;  // Handled.
+std::unique_ptr<httplib::Server> MakeServer(const Tls* tls) {
+  if (tls == nullptr) return std::make_unique<httplib::Server>();
+  return std::make_unique<httplib::SSLServer>([tls](SSL_CTX& context) {
+    tls->SetUpServer(context);
+    return true;
+  });
 }
 
-// Its own messages go nowhere: they are about clients.
-int LogNothing(const mg_connection*, const char*) { return 1; }
+void Answer(httplib::Response& response, int status, const std::string& text) {
+  response.status = status;
+  response.set_header("Cache-Control", "no-cache");
+  response.set_content(text, "text/plain; version=0.0.4; charset=utf-8");
+}
+
+void Answer(httplib::Response& response, const WebAnswer& answer) {
+  response.status = answer.status;
+  for (const auto& [name, value] : answer.headers) response.set_header(name, value);
+  response.set_content(answer.body, answer.type);
+}
+
+WebRequest Read(const httplib::Request& request) {
+  WebRequest read{
+      .is_over_tls = request.ssl != nullptr,
+      .is_loopback = request.local_addr.starts_with("127.") || request.local_addr == "::1",
+      .host = request.get_header_value("Host")};
+  if (request.ssl != nullptr) read.caller = CallerOf(*request.ssl);
+  for (const auto& [name, value] : request.params) read.parameters.emplace(name, value);
+  return read;
+}
+
+// The pattern of a path, for httplib, which takes regular expressions.
+std::string PatternOf(const std::string& path) { return absl::StrReplaceAll(path, {{".", "\\."}}); }
 
 }  // namespace
 
-MetricsExposer::MetricsExposer(const Metrics& metrics, Ready ready, Refresh refresh)
-    : metrics_(metrics), ready_(std::move(ready)), refresh_(std::move(refresh)) {}
-
-// The server looks at its stop flag when somebody connects, or every two seconds.
-MetricsExposer::~MetricsExposer() {
-  if (server_ == nullptr) return;
-  std::promise<void> stopped;
-  std::future<void> is_stopped = stopped.get_future();
-  std::thread stopping([this, &stopped] {
-    mg_stop(server_);
-    stopped.set_value();
+MetricsExposer::MetricsExposer(const Metrics& metrics, Options options)
+    : metrics_(metrics), options_(std::move(options)), server_(MakeServer(options_.tls.get())) {
+  server_->new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  server_->set_read_timeout(kTimeoutSeconds);
+  server_->set_write_timeout(kTimeoutSeconds);
+  server_->set_keep_alive_timeout(kTimeoutSeconds);
+  server_->set_keep_alive_max_count(1);
+  server_->set_payload_max_length(0);
+  // A port that another process has is refused, not shared.
+  server_->set_socket_options([](socket_t socket) {
+    const int on = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   });
-  const std::size_t colon = address_.rfind(':');
-  const std::string host = address_.substr(0, std::min(colon, address_.size()));
-  const int port = std::atoi(address_.c_str() + std::min(colon + 1, address_.size()));
-  char error[128];
-  do {
-    mg_connection* const visit = mg_connect_client(host.c_str(), port, 0, error, sizeof(error));
-    if (visit != nullptr) mg_close_connection(visit);
-  } while (is_stopped.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready);
-  stopping.join();
+  server_->Get("/metrics", [this](const httplib::Request& request, httplib::Response& response) {
+    OnMetrics(request, response);
+  });
+  server_->Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
+    Answer(response, 200, "ok\n");
+  });
+  server_->Get("/readyz",
+               [this](const httplib::Request&, httplib::Response& response) { OnReady(response); });
+  for (const WebRoute& route : options_.routes) {
+    server_->Get(PatternOf(route.path),
+                 [&route](const httplib::Request& request, httplib::Response& response) {
+                   Answer(response, route.answer(Read(request)));
+                 });
+  }
+}
+
+MetricsExposer::~MetricsExposer() {
+  if (!thread_.joinable()) return;
+  server_->stop();
+  thread_.join();
 }
 
 absl::StatusOr<std::unique_ptr<MetricsExposer>> MetricsExposer::Start(std::string_view listen,
                                                                       const Metrics& metrics,
-                                                                      Ready ready,
-                                                                      Refresh refresh) {
-  const absl::StatusOr<std::string> host = HostOf(listen);
-  if (!host.ok()) return host.status();
-  std::unique_ptr<MetricsExposer> exposer(
-      new MetricsExposer(metrics, std::move(ready), std::move(refresh)));
-  const std::string address = absl::StrCat(*host, ToAbsl(listen.substr(listen.rfind(':'))));
-  const char* options[] = {"listening_ports",    address.c_str(),   "num_threads", kThreads,
-                           "request_timeout_ms", kRequestTimeoutMs, nullptr};
-  mg_callbacks callbacks = {};
-  callbacks.log_message = &LogNothing;
-  exposer->server_ = mg_start(&callbacks, exposer.get(), options);
-  mg_server_port port = {};
-  if (exposer->server_ == nullptr || mg_get_server_ports(exposer->server_, 1, &port) != 1) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve metrics on ", ToAbsl(listen), "; is the port in use?"));
-  }
-  exposer->address_ = absl::StrCat(*host, ":", port.port);
-  mg_set_request_handler(exposer->server_, "/metrics$", &OnMetrics, exposer.get());
-  mg_set_request_handler(exposer->server_, "/healthz$", &OnHealth, exposer.get());
-  mg_set_request_handler(exposer->server_, "/readyz$", &OnReady, exposer.get());
+                                                                      Options options) {
+  const absl::StatusOr<HostAndPort> wanted = Parse(listen);
+  if (!wanted.ok()) return wanted.status();
+  std::unique_ptr<MetricsExposer> exposer(new MetricsExposer(metrics, std::move(options)));
+  const absl::Status listening = exposer->Listen(wanted->host, wanted->port);
+  if (!listening.ok()) return listening;
   return exposer;
 }
 
-int MetricsExposer::OnMetrics(mg_connection* connection, void* self) {
-  const MetricsExposer& exposer = *static_cast<MetricsExposer*>(self);
-  if (exposer.refresh_ != nullptr) exposer.refresh_();
-  return Answer(connection, "200 OK", exposer.metrics_.Text());
+absl::Status MetricsExposer::Listen(const std::string& host, int port) {
+  int bound = port;
+  if (port == 0) {
+    bound = server_->bind_to_any_port(host);
+  } else if (!server_->bind_to_port(host, port)) {
+    bound = -1;
+  }
+  if (bound <= 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot serve metrics on ", host, ":", port, "; is the port in use?"));
+  }
+  address_ = absl::StrCat(host, ":", bound);
+  thread_ = std::thread([this] { server_->listen_after_bind(); });
+  while (!server_->is_running()) std::this_thread::yield();  // Before that, stop() is nothing.
+  return absl::OkStatus();
 }
 
-int MetricsExposer::OnHealth(mg_connection* connection, void*) {
-  return Answer(connection, "200 OK", "ok\n");
+void MetricsExposer::OnMetrics(const httplib::Request& request, httplib::Response& response) const {
+  if (options_.tls != nullptr && !HasShownCertificate(*request.ssl)) {
+    return Answer(response, 403, "metrics ask for a certificate of the cluster, of any role\n");
+  }
+  if (options_.refresh != nullptr) options_.refresh();
+  Answer(response, 200, metrics_.Text());
 }
 
-int MetricsExposer::OnReady(mg_connection* connection, void* self) {
-  const Ready& ready = static_cast<MetricsExposer*>(self)->ready_;
-  const absl::Status status = ready == nullptr ? absl::OkStatus() : ready();
-  if (status.ok()) return Answer(connection, "200 OK", "ready\n");
-  return Answer(connection, "503 Service Unavailable",
-                absl::StrCat("not ready: ", status.message(), "\n"));
+void MetricsExposer::OnReady(httplib::Response& response) const {
+  const absl::Status status = options_.ready == nullptr ? absl::OkStatus() : options_.ready();
+  const std::string role = options_.role == nullptr ? "" : options_.role();
+  if (status.ok()) return Answer(response, 200, role.empty() ? "ready\n" : "ready: " + role + "\n");
+  Answer(response, 503, absl::StrCat("not ready: ", status.message(), "\n"));
 }
 
 }  // namespace embla

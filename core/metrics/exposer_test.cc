@@ -1,11 +1,17 @@
 #include "core/metrics/exposer.h"
 
+#include <httplib.h>
+
 #include <chrono>
 #include <string>
 
+#include "core/base/file.h"
+#include "core/base/testing/await.h"
 #include "core/base/testing/http_get.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/metrics/program_metrics.h"
+#include "core/tls/certificate.h"
+#include "core/tls/testing/test_authority.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -14,6 +20,7 @@ namespace {
 
 using ::embla::testing::HttpGet;
 using ::embla::testing::IsOk;
+using ::embla::testing::TestAuthority;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -32,7 +39,8 @@ TEST(MetricsExposer, ServesTheTextOnAFreePort) {
 TEST(MetricsExposer, SaysWhetherTheProgramIsReadyAndWhatIsMissing) {
   Metrics metrics;
   absl::Status ready = absl::UnavailableError("no coordinator yet");
-  const auto exposer = MetricsExposer::Start("127.0.0.1:0", metrics, [&ready] { return ready; });
+  const auto exposer =
+      MetricsExposer::Start("127.0.0.1:0", metrics, {.ready = [&ready] { return ready; }});
   ASSERT_THAT(exposer, IsOk());
   const std::string missing = HttpGet((*exposer)->address(), "/readyz");
   EXPECT_THAT(missing, StartsWith("HTTP/1.1 503"));
@@ -41,6 +49,30 @@ TEST(MetricsExposer, SaysWhetherTheProgramIsReadyAndWhatIsMissing) {
   ready = absl::OkStatus();
   EXPECT_THAT(HttpGet((*exposer)->address(), "/readyz"), StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(HttpGet((*exposer)->address(), "/other"), HasSubstr("404 Not Found"));
+}
+
+TEST(MetricsExposer, AsksTheRouteOfAPathAndOfNoOther) {
+  Metrics metrics;
+  std::vector<WebRoute> routes;
+  routes.push_back({.path = "/page/a.js", .answer = [](const WebRequest& request) {
+                      return WebAnswer{.status = 203,
+                                       .type = "text/javascript",
+                                       .body = request.Parameter("name") + request.host +
+                                               (request.is_loopback ? "near" : "far") +
+                                               (request.caller.has_value() ? "known" : ""),
+                                       .headers = {{"X-Kind", "page"}}};
+                    }});
+  const auto exposer = MetricsExposer::Start("127.0.0.1:0", metrics, {.routes = routes});
+  ASSERT_THAT(exposer, IsOk());
+  const std::string answer = HttpGet((*exposer)->address(), "/page/a.js?name=%3Cb%3E&b=2");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 203"));
+  EXPECT_THAT(answer, HasSubstr("Content-Type: text/javascript"));
+  EXPECT_THAT(answer, HasSubstr("X-Kind: page"));
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\n<b>near"));
+  for (const char* path : {"/page/a-js", "/page/a.js/", "/page/", "/page/a.jsx"}) {
+    EXPECT_THAT(HttpGet((*exposer)->address(), path), StartsWith("HTTP/1.1 404")) << path;
+  }
+  EXPECT_THAT(HttpGet((*exposer)->address(), "/healthz"), StartsWith("HTTP/1.1 200"));
 }
 
 TEST(MetricsExposer, StopsListeningWhenDestroyed) {
@@ -103,6 +135,87 @@ TEST(MetricsExposer, AddressThatIsNotHostAndPortIsRefused) {
               absl::StatusCode::kInvalidArgument)
         << listen;
   }
+}
+
+// The status of GET `path` over TLS; 0: the server or the client ended the handshake. Without
+// `files` no certificate is shown.
+int StatusOverTls(const std::string& address, const std::string& path, const TlsFiles& files) {
+  const int port = std::atoi(address.c_str() + address.rfind(':') + 1);
+  httplib::SSLClient client("127.0.0.1", port, files.certificate, files.certificate);
+  client.enable_server_certificate_verification(false);  // It names no hosts.
+  const httplib::Result result = client.Get(path);
+  return result ? result->status : 0;
+}
+
+TEST(MetricsExposerOverTls, ShowsMetricsToWhoHasACertificateAndReadinessToAll) {
+  const TestAuthority authority;
+  authority.Revoke({});
+  Metrics metrics;
+  TlsFiles own = authority.Issue(Role::kNode, "n0");
+  own.revoked = authority.revoked();
+  const auto tls = Tls::Load(own);
+  ASSERT_THAT(tls, IsOk());
+  const auto exposer = MetricsExposer::Start("127.0.0.1:0", metrics, {.tls = *tls});
+  ASSERT_THAT(exposer, IsOk());
+  const std::string address = (*exposer)->address();
+
+  const TlsFiles reader = authority.Issue(Role::kReader, "prometheus");
+  EXPECT_EQ(StatusOverTls(address, "/metrics", reader), 200);
+  EXPECT_EQ(StatusOverTls(address, "/metrics", {}), 403);
+  EXPECT_EQ(StatusOverTls(address, "/readyz", {}), 200);
+  EXPECT_EQ(StatusOverTls(address, "/healthz", {}), 200);
+  EXPECT_EQ(HttpGet(address, "/metrics"), "") << "in plaintext";
+
+  const TestAuthority foreign;
+  const TestAuthority another_cluster("another");
+  for (const TlsFiles& files : {foreign.Issue(Role::kReader, "prometheus"),
+                                another_cluster.Issue(Role::kReader, "prometheus"),
+                                authority.Issue(Role::kReader, "late", -absl::Hours(1))}) {
+    EXPECT_EQ(StatusOverTls(address, "/metrics", files), 0) << files.certificate;
+    EXPECT_EQ(StatusOverTls(address, "/readyz", files), 0) << files.certificate;
+  }
+  const TlsFiles revoked = authority.Issue(Role::kReader, "revoked");
+  EXPECT_EQ(StatusOverTls(address, "/metrics", revoked), 200);
+  authority.Revoke({ReadCertificate(*ReadFile(revoked.certificate))->serial});
+  EXPECT_TRUE(testing::AwaitFor([&] { return StatusOverTls(address, "/metrics", revoked) == 0; },
+                                absl::Seconds(20), "the list is read"));
+  EXPECT_EQ(StatusOverTls(address, "/metrics", reader), 200);
+}
+
+TEST(MetricsExposerOverTls, TellsARouteWhoAsks) {
+  const TestAuthority authority;
+  Metrics metrics;
+  const auto tls = Tls::Load(authority.Issue(Role::kCoordinator, "c0"));
+  ASSERT_THAT(tls, IsOk());
+  std::vector<WebRoute> routes;
+  routes.push_back({.path = "/page", .answer = [](const WebRequest& request) {
+                      EXPECT_TRUE(request.is_over_tls);
+                      if (!request.caller.has_value()) return WebAnswer{.status = 401};
+                      EXPECT_EQ(request.caller->name, "ann");
+                      const bool is_operator = request.caller->role == Role::kOperator;
+                      return WebAnswer{.status = is_operator ? 200 : 403};
+                    }});
+  const auto exposer =
+      MetricsExposer::Start("127.0.0.1:0", metrics, {.tls = *tls, .routes = routes});
+  ASSERT_THAT(exposer, IsOk());
+  const std::string address = (*exposer)->address();
+  EXPECT_EQ(StatusOverTls(address, "/page", authority.Issue(Role::kOperator, "ann")), 200);
+  EXPECT_EQ(StatusOverTls(address, "/page", authority.Issue(Role::kReader, "ann")), 403);
+  EXPECT_EQ(StatusOverTls(address, "/page", {}), 401);
+}
+
+TEST(MetricsExposerOverTls, ShowsTheCertificateThatIsInTheFileNow) {
+  const TestAuthority authority;
+  Metrics metrics;
+  const TlsFiles own = authority.Issue(Role::kNode, "n0");
+  const auto tls = Tls::Load(own);
+  ASSERT_THAT(tls, IsOk());
+  const auto exposer = MetricsExposer::Start("127.0.0.1:0", metrics, {.tls = *tls});
+  ASSERT_THAT(exposer, IsOk());
+  ASSERT_THAT(AtomicWriteFile(own.certificate, "half a file"), IsOk());
+  EXPECT_EQ(StatusOverTls((*exposer)->address(), "/readyz", {}), 0);
+  authority.Issue(Role::kNode, "n0");
+  EXPECT_EQ(StatusOverTls((*exposer)->address(), "/readyz", {}), 200);
 }
 
 }  // namespace

@@ -131,12 +131,23 @@ void ConnectionMetrics::Ended(std::string_view reason) const {
   metrics->MakeCounter(MetricNamed("embla_connections_ended_total"), {reason}).Add();
 }
 
+void AccessMetrics::HandshakeRefused(std::string_view reason) const {
+  if (metrics == nullptr) return;
+  metrics->MakeCounter(MetricNamed("embla_tls_refused_total"), {reason}).Add();
+}
+
+void AccessMetrics::Denied(std::string_view role) const {
+  if (metrics == nullptr) return;
+  metrics->MakeCounter(MetricNamed("embla_calls_denied_total"), {role}).Add();
+}
+
 ShardMetrics::ShardMetrics(Metrics* metrics) {
   if (metrics == nullptr) return;
   plan_version = metrics->MakeGauge(MetricNamed("embla_plan_version"));
   updates_replayed = metrics->MakeCounter(MetricNamed("embla_updates_replayed_total"));
   streams = metrics->MakeGauge(MetricNamed("embla_streams"));
   held_bytes = metrics->MakeGauge(MetricNamed("embla_held_bytes"));
+  copy_hold = metrics->MakeHistogram(MetricNamed("embla_copy_hold_seconds"));
 }
 
 CoordinatorMetrics::CoordinatorMetrics(Metrics* metrics) {

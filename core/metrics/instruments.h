@@ -121,6 +121,17 @@ struct ConnectionMetrics {
   Gauge descriptors_max;
 };
 
+// Callers that are refused over TLS.
+struct AccessMetrics {
+  AccessMetrics() = default;
+  explicit AccessMetrics(Metrics* metrics) : metrics(metrics) {}
+
+  void HandshakeRefused(std::string_view reason) const;
+  void Denied(std::string_view role) const;
+
+  Metrics* metrics = nullptr;  // Not owned; may be null.
+};
+
 // A shard server.
 struct ShardMetrics {
   ShardMetrics() = default;
@@ -130,6 +141,7 @@ struct ShardMetrics {
   Counter updates_replayed;
   Gauge streams;
   Gauge held_bytes;
+  Histogram copy_hold;
 };
 
 // The coordinator, and what it knows of one node.

@@ -90,6 +90,15 @@ void Histogram::Observe(absl::Duration duration) const {
   if (series_ != nullptr) series_->Observe(absl::ToDoubleSeconds(duration));
 }
 
+std::vector<Histogram::Bucket> Histogram::buckets() const {
+  std::vector<Bucket> buckets;
+  if (series_ == nullptr) return buckets;
+  for (const auto& bucket : series_->Collect().histogram.bucket) {
+    buckets.push_back({bucket.upper_bound, bucket.cumulative_count});
+  }
+  return buckets;
+}
+
 Metrics::Metrics(std::size_t tables_max)
     : registry_(std::make_shared<prometheus::Registry>()),
       table_labels_(std::make_unique<TableLabels>(*this, tables_max)) {}

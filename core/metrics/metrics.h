@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "core/metrics/names.h"
@@ -60,8 +62,15 @@ class Gauge {
 
 class Histogram {
  public:
+  // How many observations there were, by size.
+  struct Bucket {
+    double seconds_max = 0;        // Infinite in the last one.
+    std::uint64_t cumulative = 0;  // Observations up to seconds_max.
+  };
+
   Histogram() = default;
   void Observe(absl::Duration duration) const;
+  std::vector<Bucket> buckets() const;  // Empty: it counts nothing.
 
  private:
   friend class Metrics;

@@ -12,8 +12,8 @@ absl::StatusOr<std::unique_ptr<ProgramMetrics>> ProgramMetrics::Start(std::strin
                                                                       std::string_view program) {
   std::unique_ptr<ProgramMetrics> started(new ProgramMetrics(program));
   if (listen.empty()) return started;
-  auto exposer = MetricsExposer::Start(listen, started->metrics_, nullptr,
-                                       [self = started.get()] { self->process_.Refresh(); });
+  auto exposer = MetricsExposer::Start(
+      listen, started->metrics_, {.refresh = [self = started.get()] { self->process_.Refresh(); }});
   if (!exposer.ok()) return exposer.status();
   started->exposer_ = *std::move(exposer);
   return started;

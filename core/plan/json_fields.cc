@@ -158,6 +158,15 @@ void JsonFields::MaybeFlag(std::string_view name, bool* value) {
   *value = field->get<bool>();
 }
 
+void JsonFields::MaybeTexts(std::string_view name, std::vector<std::string>* value) {
+  if (!Has(name)) return;
+  value->clear();
+  for (const Json& element : Array(name)) {
+    if (!element.is_string()) return Fail(name, "is not an array of strings");
+    value->push_back(element.get<std::string>());
+  }
+}
+
 absl::Status JsonFields::Finish() const {
   if (!error_.ok()) return error_;
   for (const auto& [name, value] : json_.items()) {

@@ -49,6 +49,7 @@ class JsonFields {
   void MaybeUnsigned(std::string_view name, std::uint64_t* value);
   void MaybeFraction(std::string_view name, float* value);
   void MaybeFlag(std::string_view name, bool* value);
+  void MaybeTexts(std::string_view name, std::vector<std::string>* value);
   // A word of an enum, as `parse` reads it (FromName of core/plan/names.h).
   template <typename Enum>
   void MaybeWord(std::string_view name, absl::StatusOr<Enum> (*parse)(std::string_view),

@@ -87,6 +87,16 @@ struct Words<NanPolicy> {
 };
 
 template <>
+struct Words<TableDurability> {
+  static constexpr std::string_view kWhat = "durability";
+  static constexpr std::array<Name<TableDurability>, 4> kNames = {
+      {{TableDurability::kNode, "node"},
+       {TableDurability::kQueued, "queued"},
+       {TableDurability::kWritten, "written"},
+       {TableDurability::kSynced, "synced"}}};
+};
+
+template <>
 struct Words<DeviceKind> {
   static constexpr std::string_view kWhat = "device kind";
   static constexpr std::array<Name<DeviceKind>, 2> kNames = {
@@ -164,6 +174,7 @@ std::string_view NameOf(BiasCorrection value) { return Find(value); }
 std::string_view NameOf(Rounding value) { return Find(value); }
 std::string_view NameOf(BoundsMode value) { return Find(value); }
 std::string_view NameOf(NanPolicy value) { return Find(value); }
+std::string_view NameOf(TableDurability value) { return Find(value); }
 std::string_view NameOf(DeviceKind value) { return Find(value); }
 std::string_view NameOf(InitKind value) { return Find(value); }
 std::string_view NameOf(OnSilence value) { return Find(value); }
@@ -202,6 +213,7 @@ template absl::StatusOr<BiasCorrection> FromName(std::string_view name);
 template absl::StatusOr<Rounding> FromName(std::string_view name);
 template absl::StatusOr<BoundsMode> FromName(std::string_view name);
 template absl::StatusOr<NanPolicy> FromName(std::string_view name);
+template absl::StatusOr<TableDurability> FromName(std::string_view name);
 template absl::StatusOr<DeviceKind> FromName(std::string_view name);
 template absl::StatusOr<InitKind> FromName(std::string_view name);
 template absl::StatusOr<OnSilence> FromName(std::string_view name);

@@ -19,6 +19,7 @@ std::string_view NameOf(BiasCorrection value);      // row step
 std::string_view NameOf(Rounding value);            // nearest stochastic
 std::string_view NameOf(BoundsMode value);          // error ignore
 std::string_view NameOf(NanPolicy value);           // reject allow
+std::string_view NameOf(TableDurability value);     // node queued written synced
 std::string_view NameOf(DeviceKind value);          // cpu gpu
 std::string_view NameOf(InitKind value);            // default constant uniform normal
 std::string_view NameOf(OnSilence value);           // close fail

@@ -189,6 +189,8 @@ Json ToJson(const TableSpec& spec) {
                {"rounding", Word(spec.rounding)},
                {"bounds", Word(spec.bounds)},
                {"nan_policy", Word(spec.nan_policy)}};
+  if (spec.durability != TableDurability::kNode) json["durability"] = Word(spec.durability);
+  if (!spec.callers.empty()) json["callers"] = spec.callers;
   if (spec.lookups_per_sample != 1.0f) json["lookups_per_sample"] = spec.lookups_per_sample;
   if (spec.zch.has_value()) json["zch"] = ToJson(*spec.zch);
   if (spec.sync.has_value()) json["sync"] = ToJson(*spec.sync);
@@ -271,6 +273,8 @@ absl::StatusOr<TableSpec> ReadTableSpec(const Json& json) {
   fields.MaybeWord("rounding", &FromName<Rounding>, &spec.rounding);
   fields.MaybeWord("bounds", &FromName<BoundsMode>, &spec.bounds);
   fields.MaybeWord("nan_policy", &FromName<NanPolicy>, &spec.nan_policy);
+  fields.MaybeWord("durability", &FromName<TableDurability>, &spec.durability);
+  fields.MaybeTexts("callers", &spec.callers);
   fields.MaybeFraction("lookups_per_sample", &spec.lookups_per_sample);
   fields.MaybeUnsigned("replica_groups", kReplicaGroupsMax, &spec.replica_groups);
   fields.MaybeUnsigned("sync_every_steps", UINT32_MAX, &spec.sync_every_steps);

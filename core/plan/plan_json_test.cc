@@ -111,6 +111,26 @@ TEST(PlanJson, FractionsRoundTripBitByBitAndReadWell) {
               HasSubstr("\"learning_rate\":0.01,"));
 }
 
+TEST(TableSpecJson, DurabilityIsLeftOutWhereItIsTheNodes) {
+  TableSpec spec{.name = "t", .rows = 1, .dim = 1};
+  EXPECT_THAT(TableSpecToJson(spec), ::testing::Not(HasSubstr("durability")));
+  spec.durability = TableDurability::kWritten;
+  EXPECT_THAT(TableSpecToJson(spec), HasSubstr(R"("durability":"written")"));
+  EXPECT_EQ(*TableSpecFromJson(TableSpecToJson(spec)), spec);
+  EXPECT_THAT(TableSpecFromJson(R"({"name": "t", "rows": 1, "dim": 1, "durability": "none"})"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("node, queued, written")));
+}
+
+TEST(TableSpecJson, CallersAreLeftOutWhereAllMayCall) {
+  TableSpec spec{.name = "t", .rows = 1, .dim = 1};
+  EXPECT_THAT(TableSpecToJson(spec), ::testing::Not(HasSubstr("callers")));
+  spec.callers = {"t1", "t0"};
+  EXPECT_THAT(TableSpecToJson(spec), HasSubstr(R"("callers":["t1","t0"])"));
+  EXPECT_EQ(*TableSpecFromJson(TableSpecToJson(spec)), spec);
+  EXPECT_THAT(TableSpecFromJson(R"({"name": "t", "rows": 1, "dim": 1, "callers": ["t0", 1]})"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("callers")));
+}
+
 TEST(TableSpecJson, NeedsOnlyNameRowsAndDim) {
   const auto spec = TableSpecFromJson(R"({"name": "t", "rows": 10, "dim": 4})");
   ASSERT_THAT(spec, IsOk());

@@ -3,10 +3,13 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/names.h"
@@ -14,16 +17,17 @@
 namespace embla {
 namespace {
 
-using Target =
-    std::variant<float OptimizerSpec::*, WeightDecayMode OptimizerSpec::*,
-                 BiasCorrection OptimizerSpec::*, Rounding TableSpec::*, BoundsMode TableSpec::*,
-                 NanPolicy TableSpec::*, std::uint32_t TableSpec::*, float TableSpec::*>;
+using Target = std::variant<float OptimizerSpec::*, WeightDecayMode OptimizerSpec::*,
+                            BiasCorrection OptimizerSpec::*, Rounding TableSpec::*,
+                            BoundsMode TableSpec::*, NanPolicy TableSpec::*,
+                            TableDurability TableSpec::*, std::vector<std::string> TableSpec::*,
+                            std::uint32_t TableSpec::*, float TableSpec::*>;
 struct Option {
   std::string_view key;
   Target target;
 };
 
-constexpr std::array<Option, 13> kOptions = {{
+constexpr std::array<Option, 15> kOptions = {{
     {"learning_rate", &OptimizerSpec::learning_rate},
     {"eps", &OptimizerSpec::eps},
     {"beta1", &OptimizerSpec::beta1},
@@ -35,6 +39,8 @@ constexpr std::array<Option, 13> kOptions = {{
     {"rounding", &TableSpec::rounding},
     {"bounds", &TableSpec::bounds},
     {"nan_policy", &TableSpec::nan_policy},
+    {"durability", &TableSpec::durability},
+    {"callers", &TableSpec::callers},
     {"sync_every_steps", &TableSpec::sync_every_steps},
     {"lookups_per_sample", &TableSpec::lookups_per_sample},
 }};
@@ -65,12 +71,20 @@ absl::Status Assign(std::string_view text, Value Owner::*member, TableSpec* spec
   Value& value = OwnerOf(spec, static_cast<Owner*>(nullptr)).*member;
   if constexpr (std::is_enum_v<Value>) {
     EMBLA_ASSIGN_OR_RETURN(value, FromName<Value>(text));
+  } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
+    value = absl::StrSplit(ToAbsl(text), ',', absl::SkipEmpty());
   } else if constexpr (std::is_same_v<Value, std::uint32_t>) {
     EMBLA_ASSIGN_OR_RETURN(value, ParseCount(text));
   } else {
     EMBLA_ASSIGN_OR_RETURN(value, ParseFraction(text));
   }
   return absl::OkStatus();
+}
+
+template <typename Owner, typename Value>
+void Copy(TableSpec& from, Value Owner::*member, TableSpec* to) {
+  Owner* const owner = nullptr;
+  OwnerOf(to, owner).*member = OwnerOf(&from, owner).*member;
 }
 
 absl::Status SetOne(const std::string& key, const std::string& text, TableSpec* spec) {
@@ -95,6 +109,15 @@ absl::Status SetTableOptions(const std::map<std::string, std::string>& values, T
   EMBLA_RETURN_IF_ERROR(changed.Validate());
   *spec = changed;
   return absl::OkStatus();
+}
+
+bool SameShape(const TableSpec& a, const TableSpec& b) {
+  TableSpec from = b;
+  TableSpec same = a;
+  for (const Option& option : kOptions) {
+    std::visit([&](auto member) { Copy(from, member, &same); }, option.target);
+  }
+  return same == b;
 }
 
 }  // namespace embla

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -99,6 +100,20 @@ absl::Status CheckZch(const TableSpec& spec) {
                                                  ", a zch table has no replica groups"));
 }
 
+absl::Status CheckCallers(const std::vector<std::string>& callers) {
+  if (callers.size() > kCallersMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("callers are ", callers.size(), ", at most ", kCallersMax));
+  }
+  std::set<std::string_view> seen;
+  for (const std::string& caller : callers) {
+    EMBLA_RETURN_IF_ERROR(ValidateName("caller", caller));
+    if (seen.insert(caller).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat("caller ", caller, " is named twice"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateName(std::string_view what, std::string_view name) {
@@ -174,6 +189,7 @@ absl::Status TableSpec::Validate() const {
     EMBLA_RETURN_IF_ERROR(CheckKnown("rounding", rounding));
     EMBLA_RETURN_IF_ERROR(CheckKnown("bounds", bounds));
     EMBLA_RETURN_IF_ERROR(CheckKnown("nan_policy", nan_policy));
+    EMBLA_RETURN_IF_ERROR(CheckCallers(callers));
     EMBLA_RETURN_IF_ERROR(CheckRange("lookups_per_sample", lookups_per_sample, 0.0f, 1e9f));
     EMBLA_RETURN_IF_ERROR(optimizer.Validate());
     return init.Validate();

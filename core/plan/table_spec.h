@@ -2,10 +2,12 @@
 // the coordinator checks once (Validate) and everyone else trusts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "core/base/ids.h"
@@ -46,6 +48,14 @@ enum class BoundsMode : std::uint8_t { kError = 0, kIgnore = 1 };
 //   kAllow   it is applied as it is
 enum class NanPolicy : std::uint8_t { kReject = 0, kAllow = 1 };
 
+// How far the record of an update of the table must have come when the update is acknowledged.
+// docs/consistency.md#durability.
+//   kNode     as far as the node that has the rows says (embla-shard --durability)
+//   kQueued   it waits to be written: survives a clean stop
+//   kWritten  the operating system has it: survives the death of the process
+//   kSynced   the disk has it: survives the loss of power
+enum class TableDurability : std::uint8_t { kNode = 0, kQueued = 1, kWritten = 2, kSynced = 3 };
+
 // Hyper-parameters. All but `kind` can be changed while training goes on (`embla table set`).
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::kRowwiseAdagrad;
@@ -78,6 +88,8 @@ struct InitSpec {
   bool operator==(const InitSpec&) const = default;
 };
 
+inline constexpr std::size_t kCallersMax = 64;
+
 struct TableSpec {
   TableId id{};
   std::string name;               // [A-Za-z0-9._-]{1,128}, no leading dot.
@@ -96,6 +108,10 @@ struct TableSpec {
   Rounding rounding = Rounding::kNearest;
   BoundsMode bounds = BoundsMode::kError;
   NanPolicy nan_policy = NanPolicy::kReject;
+  TableDurability durability = TableDurability::kNode;  // Can be changed while training goes on.
+  // Trainers and readers that may use the table, by the names in their certificates; at most
+  // kCallersMax. Empty: all of them. Can be changed while training goes on.
+  std::vector<std::string> callers = {};
   // How many whole copies of the table there are, one per replica group (docs/consistency.md);
   // fixed at creation. 1: the table has no groups.
   std::uint32_t replica_groups = 1;

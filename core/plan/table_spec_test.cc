@@ -153,7 +153,8 @@ TEST(TableOptionsSet, ChangesEveryOption) {
                                {"bias_correction", "step"},
                                {"rounding", "stochastic"},
                                {"bounds", "ignore"},
-                               {"nan_policy", "allow"}},
+                               {"nan_policy", "allow"},
+                               {"durability", "synced"}},
                               &spec),
               IsOk());
   EXPECT_EQ(spec.optimizer.learning_rate, 0.05f);
@@ -163,6 +164,64 @@ TEST(TableOptionsSet, ChangesEveryOption) {
   EXPECT_EQ(spec.rounding, Rounding::kStochastic);
   EXPECT_EQ(spec.bounds, BoundsMode::kIgnore);
   EXPECT_EQ(spec.nan_policy, NanPolicy::kAllow);
+  EXPECT_EQ(spec.durability, TableDurability::kSynced);
+  ASSERT_THAT(SetTableOptions({{"durability", "node"}}, &spec), IsOk());
+  EXPECT_EQ(spec.durability, TableDurability::kNode);
+}
+
+// A record has all tables of an update: none can be left out of it.
+TEST(TableOptionsSet, NoTableKeepsItsUpdatesOutOfTheJournal) {
+  TableSpec spec = Spec();
+  EXPECT_THAT(SetTableOptions({{"durability", "none"}}, &spec),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("\"none\" is not one of node, queued, written, synced")));
+}
+
+TEST(TableOptionsSet, LeavesTheShapeAsItIs) {
+  TableSpec before = Spec();
+  before.optimizer.weight_decay = 0.1f;
+  before.optimizer.weight_decay_mode = WeightDecayMode::kL2;
+  for (const auto& [key, value] :
+       std::map<std::string, std::string>{{"learning_rate", "0.5"},
+                                          {"eps", "0.5"},
+                                          {"beta1", "0.5"},
+                                          {"beta2", "0.5"},
+                                          {"weight_decay", "0.5"},
+                                          {"weight_decay_mode", "decoupled"},
+                                          {"gradient_clip", "0.5"},
+                                          {"bias_correction", "step"},
+                                          {"rounding", "stochastic"},
+                                          {"bounds", "ignore"},
+                                          {"nan_policy", "allow"},
+                                          {"durability", "synced"},
+                                          {"callers", "t0"},
+                                          {"lookups_per_sample", "3"}}) {
+    TableSpec after = before;
+    ASSERT_THAT(SetTableOptions({{key, value}}, &after), IsOk()) << key;
+    EXPECT_NE(after, before) << key;
+    EXPECT_TRUE(SameShape(before, after)) << key;
+  }
+  TableSpec other = before;
+  other.seed = 77;
+  EXPECT_FALSE(SameShape(before, other));
+  other = before;
+  other.optimizer.kind = OptimizerKind::kAdam;
+  EXPECT_FALSE(SameShape(before, other));
+}
+
+TEST(TableOptionsSet, CallersAreNamesWithCommasBetweenThem) {
+  TableSpec spec = Spec();
+  ASSERT_THAT(SetTableOptions({{"callers", "t0,t1"}}, &spec), IsOk());
+  EXPECT_THAT(spec.callers, ::testing::ElementsAre("t0", "t1"));
+  EXPECT_THAT(SetTableOptions({{"callers", "t0,t0"}}, &spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("t0 is named twice")));
+  EXPECT_THAT(SetTableOptions({{"callers", "t0,a b"}}, &spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("caller")));
+  spec.callers.assign(kCallersMax + 1, "t");
+  EXPECT_THAT(spec.Validate(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("65, at most 64")));
+  ASSERT_THAT(SetTableOptions({{"callers", ""}}, &spec), IsOk());
+  EXPECT_THAT(spec.callers, ::testing::IsEmpty());
 }
 
 TEST(TableOptionsSet, ChangesNothingWhenOneValueIsWrong) {

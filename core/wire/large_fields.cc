@@ -302,6 +302,14 @@ grpc::Slice SliceOf(SharedBuffer buffer) {
       [](void* user_data) { delete static_cast<SharedBuffer*>(user_data); }, held);
 }
 
+grpc::Slice SliceOf(std::span<const std::byte> bytes, std::shared_ptr<const void> memory) {
+  using Memory = std::shared_ptr<const void>;
+  auto* const held = new Memory(std::move(memory));
+  return grpc::Slice(
+      const_cast<std::byte*>(bytes.data()), bytes.size(),
+      [](void* user_data) { delete static_cast<Memory*>(user_data); }, held);
+}
+
 grpc::ByteBuffer EncodeMessage(const MessageLite& small, const std::vector<LargeField>& fields) {
   SliceWriter writer;
   small.AppendToString(&writer.text());

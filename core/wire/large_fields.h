@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,8 @@ namespace embla::wire {
 // The buffer's memory as a slice, without a copy; the last reference frees it.
 grpc::Slice SliceOf(Buffer buffer);
 grpc::Slice SliceOf(SharedBuffer buffer);
+// `memory` keeps `bytes`, and nobody changes them meanwhile.
+grpc::Slice SliceOf(std::span<const std::byte> bytes, std::shared_ptr<const void> memory);
 
 // A large field to send. Slices are shared by reference: encoding one again copies nothing.
 struct LargeField {

@@ -203,6 +203,8 @@ void Encode(const TableSpec& spec, v1::TableSpec* message) {
   message->set_replica_groups(spec.replica_groups);
   message->set_sync_every_steps(spec.sync_every_steps);
   message->set_lookups_per_sample(spec.lookups_per_sample);
+  message->set_durability(NumberOf(spec.durability));
+  message->mutable_callers()->Add(spec.callers.begin(), spec.callers.end());
   if (spec.zch.has_value()) Encode(*spec.zch, message->mutable_zch());
   if (!spec.sync.has_value()) return;
   message->mutable_sync()->set_step_timeout_ms(spec.sync->step_timeout_ms);
@@ -229,6 +231,8 @@ TableSpec Decode(const v1::TableSpec& message, EnumReader& enums) {
   spec.replica_groups = message.replica_groups();
   spec.sync_every_steps = message.sync_every_steps();
   spec.lookups_per_sample = message.lookups_per_sample();
+  spec.durability = enums.Read<TableDurability>("durability", message.durability());
+  spec.callers.assign(message.callers().begin(), message.callers().end());
   if (message.has_zch()) spec.zch = Decode(message.zch(), enums);
   if (message.has_sync()) {
     spec.sync = {.step_timeout_ms = message.sync().step_timeout_ms(),

@@ -63,6 +63,8 @@ TablePlan TableWithEverything() {
   spec.replica_groups = 2;
   spec.sync_every_steps = 9;
   spec.lookups_per_sample = 3.5f;
+  spec.durability = TableDurability::kSynced;
+  spec.callers = {"t1", "t0"};
   spec.zch = ZchSpec{.buckets = 10,
                      .policy = zch::Policy::kTtl,
                      .distance_exponent = 2,

@@ -120,6 +120,7 @@ grpc::ByteBuffer EncodeReplicateReply(const ReplicateAck& ack) {
   message.set_need_snapshot(ack.need_snapshot);
   message.set_life(ack.life);
   message.set_gone(ack.gone);
+  message.set_early_max(ack.early_max);
   return EncodeMessage(message, {});
 }
 
@@ -134,7 +135,8 @@ absl::StatusOr<ReplicateAck> DecodeReplicateReply(grpc::ByteBuffer& bytes) {
   return ReplicateAck{.order = message.order(),
                       .need_snapshot = message.need_snapshot(),
                       .life = message.life(),
-                      .gone = message.gone()};
+                      .gone = message.gone(),
+                      .early_max = message.early_max()};
 }
 
 }  // namespace embla::wire

@@ -64,6 +64,7 @@ struct ReplicateAck {
   bool need_snapshot = false;
   std::uint64_t life = 0;
   bool gone = false;
+  std::uint64_t early_max = 0;
 };
 grpc::ByteBuffer EncodeReplicateReply(const ReplicateAck& ack);
 absl::StatusOr<ReplicateAck> DecodeReplicateReply(grpc::ByteBuffer& bytes);

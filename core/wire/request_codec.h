@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <variant>
 
 #include <grpcpp/support/byte_buffer.h>
@@ -46,6 +47,9 @@ struct UpdatePayload {
 // Copies the arrays of the parts.
 LookupPayload GatherPayload(const LookupBatch& batch);
 UpdatePayload GatherPayload(const UpdateBatch& batch);
+// The same without a copy of arrays that lie one after the other, as those of a decoded message do.
+// `memory` keeps what `batch` views for as long as the payload lives; null: all is copied.
+UpdatePayload SharePayload(const UpdateBatch& batch, const std::shared_ptr<const void>& memory);
 
 // Reads only the sizes of the batch's parts, so their spans need not point into the payload.
 grpc::ByteBuffer EncodeLookupRequest(const LookupBatch& batch, const LookupPayload& payload);

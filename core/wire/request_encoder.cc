@@ -1,5 +1,6 @@
 #include "core/wire/request_codec.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <span>
@@ -15,10 +16,29 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "payloads are little-endian");
 
+using Memory = std::shared_ptr<const void>;
+
+// Whether the pieces are one stretch of memory.
 template <typename T>
-grpc::Slice Join(const std::vector<std::span<const T>>& pieces) {
+bool AreOne(const std::vector<std::span<const T>>& pieces) {
+  const T* end = nullptr;
+  for (const auto& piece : pieces) {
+    if (piece.empty()) continue;
+    if (end != nullptr && piece.data() != end) return false;
+    end = piece.data() + piece.size();
+  }
+  return true;
+}
+
+// `memory` keeps the pieces; null: they are copied.
+template <typename T>
+grpc::Slice Join(const std::vector<std::span<const T>>& pieces, const Memory& memory) {
   std::size_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size_bytes();
+  if (memory != nullptr && bytes > 0 && AreOne(pieces)) {
+    const auto first = std::ranges::find_if(pieces, [](const auto& p) { return !p.empty(); });
+    return SliceOf({reinterpret_cast<const std::byte*>(first->data()), bytes}, memory);
+  }
   Buffer buffer = Buffer::Allocate(bytes);
   std::size_t offset = 0;
   for (const auto& piece : pieces) {
@@ -30,11 +50,12 @@ grpc::Slice Join(const std::vector<std::span<const T>>& pieces) {
 }
 
 template <typename T, typename Part>
-grpc::Slice JoinParts(const std::vector<Part>& parts, std::span<const T> Part::*array) {
+grpc::Slice JoinParts(const std::vector<Part>& parts, std::span<const T> Part::*array,
+                      const Memory& memory = nullptr) {
   std::vector<std::span<const T>> pieces;
   pieces.reserve(parts.size());
   for (const Part& part : parts) pieces.push_back(part.*array);
-  return Join(pieces);
+  return Join(pieces, memory);
 }
 
 v1::LookupRequest SmallPart(const LookupBatch& batch, std::uint32_t frame_bytes_max) {
@@ -140,12 +161,14 @@ LookupPayload GatherPayload(const LookupBatch& batch) {
           .weights = JoinParts(batch.parts, &LookupPart::weights)};
 }
 
-UpdatePayload GatherPayload(const UpdateBatch& batch) {
-  return {.ids = JoinParts(batch.parts, &UpdatePart::ids),
-          .lengths = JoinParts(batch.parts, &UpdatePart::lengths),
-          .weights = JoinParts(batch.parts, &UpdatePart::weights),
-          .row_sum_squares = JoinParts(batch.parts, &UpdatePart::row_sum_squares),
-          .gradients = JoinParts(batch.parts, &UpdatePart::gradients)};
+UpdatePayload GatherPayload(const UpdateBatch& batch) { return SharePayload(batch, nullptr); }
+
+UpdatePayload SharePayload(const UpdateBatch& batch, const Memory& memory) {
+  return {.ids = JoinParts(batch.parts, &UpdatePart::ids, memory),
+          .lengths = JoinParts(batch.parts, &UpdatePart::lengths, memory),
+          .weights = JoinParts(batch.parts, &UpdatePart::weights, memory),
+          .row_sum_squares = JoinParts(batch.parts, &UpdatePart::row_sum_squares, memory),
+          .gradients = JoinParts(batch.parts, &UpdatePart::gradients, memory)};
 }
 
 grpc::ByteBuffer EncodeLookupRequest(const LookupBatch& batch, const LookupPayload& payload) {

@@ -15,12 +15,17 @@
 
 #include "core/base/clock.h"
 #include "core/base/testing/await.h"
+#include "core/base/testing/http_get.h"
+#include "core/base/testing/loopback.h"
 #include "core/base/testing/status_matchers.h"
+#include "core/base/testing/temp_directory.h"
+#include "core/tls/testing/test_authority.h"
 #include "core/wire/random_request.h"
 #include "embla/v1/admin.grpc.pb.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 #include "embla/v1/data.grpc.pb.h"
 #include "server/app/coordinator_process.h"
+#include "server/app/server_security.h"
 #include "server/app/shard_process.h"
 #include "server/gpu/testing/simulated_device.h"
 
@@ -28,7 +33,11 @@ namespace embla {
 namespace {
 
 using ::embla::testing::AwaitFor;
+using ::embla::testing::HttpGet;
 using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
+using ::embla::testing::TempDirectory;
+using ::embla::testing::TestAuthority;
 using ::testing::HasSubstr;
 
 constexpr std::uint64_t kSeed = 31;
@@ -43,12 +52,13 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     StartShard();
   }
 
-  void StartCoordinator(const std::string& listen = "127.0.0.1:0",
-                        const std::string& admin_listen = "127.0.0.1:0") {
+  void StartCoordinator(const std::string& listen = testing::AnyLoopbackPort(),
+                        const std::string& admin_listen = testing::AnyLoopbackPort()) {
     CoordinatorProcessOptions options;
     options.listen = listen;
     options.admin_listen = admin_listen;
-    options.state_dir = state_dir_;
+    options.metrics_listen = "127.0.0.1:0";
+    options.state_dir = state_.path();
     options.coordinator.heartbeat_interval = absl::Milliseconds(50);
     auto started = CoordinatorProcess::Start(options);
     ASSERT_THAT(started, IsOk());
@@ -57,7 +67,7 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     plans_ = v1::CoordinatorService::NewStub(Channel(coordinator_->address()));
   }
 
-  void StartShard(const std::string& listen = "127.0.0.1:0") {
+  void StartShard(const std::string& listen = testing::AnyLoopbackPort()) {
     ShardProcessOptions options;
     options.name = "n0";
     options.coordinator = coordinator_->address();
@@ -164,8 +174,7 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     return data_->Update(&context, request, &reply);
   }
 
-  const std::string state_dir_ = ::testing::TempDir() + "embla_cluster_test_" +
-                                 std::to_string(absl::ToUnixNanos(Clock::Real().Now()));
+  const TempDirectory state_;
   std::unique_ptr<CoordinatorProcess> coordinator_;
   gpu::SimulatedDevice gpu_;
   std::unique_ptr<ShardProcess> shard_;
@@ -188,6 +197,16 @@ TEST_P(ClusterTest, TheCoordinatorCountsCallsJobsAndSyncsOfItsState) {
   // The node knows by now of which cluster it is.
   EXPECT_THAT(shard_->metrics().Text(), HasSubstr(",node=\"n0\"} 1"));
   EXPECT_THAT(shard_->metrics().Text(), ::testing::Not(HasSubstr("cluster=\"\"")));
+}
+
+TEST_P(ClusterTest, TheConsoleShowsNodesAndTables) {
+  CreateTable("clicks", "error");
+  const std::string address = coordinator_->metrics_address();
+  const std::string state = HttpGet(address, "/console/state.json");
+  EXPECT_THAT(state, HasSubstr(R"("name":"n0")"));
+  EXPECT_THAT(state, HasSubstr(R"("state":"live")"));
+  EXPECT_THAT(HttpGet(address, "/console/tables.json"), HasSubstr(R"("name":"clicks")"));
+  EXPECT_THAT(HttpGet(address, "/console/"), HasSubstr("<!doctype html>"));
 }
 
 TEST_P(ClusterTest, APlainClientCreatesLooksUpAndUpdates) {
@@ -262,7 +281,7 @@ TEST_P(ClusterTest, ServesOnWhileTheCoordinatorIsAwayAndAfterItsReturn) {
 
 TEST_P(ClusterTest, ANodeOnAUnixSocketIsRegisteredAndServes) {
   shard_.reset();
-  StartShard("unix:" + ::testing::TempDir() + "embla_cluster_test.sock");
+  StartShard("unix:" + state_.path() + "/shard.sock");
   CreateTable("t", "error");
   const grpc::Status status = Lookup(LookupOf(1, {7}));
   EXPECT_THAT(status, IsOk());
@@ -330,6 +349,22 @@ TEST(ShardProcessStart, SaysWhatIsWrong) {
   options.metrics_listen = "0.0.0.0:0";
   EXPECT_THAT(std::string(ShardProcess::Start(options).status().message()),
               HasSubstr("--insecure"));
+}
+
+TEST(Expose, ServesOverTlsWhereOtherMachinesReachIt) {
+  const TestAuthority authority;
+  const TlsPtr tls = authority.Load(Role::kNode, "n0");
+  Metrics metrics;
+  ProcessMetrics process(metrics);
+  const auto near = Expose({.listen = "127.0.0.1:0"}, tls, metrics, process);
+  ASSERT_THAT(near, IsOk());
+  EXPECT_THAT(HttpGet((*near)->address(), "/metrics"),
+              HasSubstr("embla_tls_certificate_not_after_seconds"));
+  const auto far = Expose({.listen = "0.0.0.0:0"}, tls, metrics, process);
+  ASSERT_THAT(far, IsOk());
+  EXPECT_EQ(HttpGet((*far)->address(), "/metrics"), "");
+  EXPECT_THAT(Expose({.listen = "0.0.0.0:0"}, nullptr, metrics, process).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--insecure")));
 }
 
 }  // namespace

@@ -9,12 +9,16 @@
 #include "core/base/file.h"
 #include "core/base/heap.h"
 #include "core/base/log.h"
-#include "core/base/named_option.h"
+#include "core/base/program_flags.h"
 #include "core/base/text.h"
+#include "core/base/tls_flags.h"
 #include "core/base/usage_error.h"
+#include "server/app/coordinator_member.h"
 #include "server/app/coordinator_process.h"
+#include "server/app/log_flags.h"
 #include "server/app/port_file.h"
 #include "server/app/stop_signal.h"
+#include "server/app/systemd_notice.h"
 #include "server/rpc/descriptor_limit.h"
 
 namespace embla {
@@ -26,32 +30,69 @@ constexpr int kWrongUsage = 2;
 
 struct Flags {
   CoordinatorProcessOptions process;
+  std::string state;
+  CoordinatorMemberOptions member;  // For a state in etcd.
+  std::uint32_t lease_ms = 3'000;
   std::string port_file;
-  LogLevel log_level = LogLevel::kInfo;
+  LogFlags log;
   std::size_t descriptors_min = kDescriptorsMin;
+  std::uint32_t connection_age_seconds = 3'600;
   std::uint32_t heartbeat_ms = 1'000;
   std::uint32_t dead_after_ms = 5'000;
   std::uint32_t stop_grace_ms = 5'000;
   std::uint32_t session_lease_ms = 600'000;
 };
 
+// For a state in etcd.
+void DefineEtcd(CLI::App& app, Flags& flags) {
+  CoordinatorMemberOptions& member = flags.member;
+  app.add_option("--advertise", member.advertise,
+                 "Address by which others reach --listen, of several coordinators")
+      ->default_str("where it listens");
+  app.add_option("--admin-advertise", member.admin_advertise,
+                 "Address by which operators reach --admin-listen, of several coordinators")
+      ->default_str("where it listens");
+  app.add_option("--etcd-ca", member.etcd_ca_file, "File of the CA of etcd's members: TLS to them");
+  app.add_option("--etcd-cert", member.etcd_cert_file, "File of the certificate shown to etcd");
+  app.add_option("--etcd-key", member.etcd_key_file, "File of the certificate's key");
+  app.add_option(
+         "--lease-ms", flags.lease_ms,
+         "Another coordinator leads when etcd has not heard of the leader for so long; whole "
+         "seconds")
+      ->check(CLI::Range(2'000u, 60'000u));
+}
+
 void Define(CLI::App& app, Flags& flags) {
   CoordinatorProcessOptions& process = flags.process;
   process.metrics_listen = "127.0.0.1:0";
-  app.set_version_flag("--version", EMBLA_VERSION);
+  AddProgramFlags<CLI::CallForVersion>(app);
+  AddConfigFile(app);
   app.option_defaults()->always_capture_default();
   app.add_option("--listen", process.listen,
                  "Where to serve shard servers and trainers: host:port (0: a free port)");
   app.add_option("--admin-listen", process.admin_listen, "Where to serve operators");
   app.add_option("--metrics-listen", process.metrics_listen,
                  "Where to serve /metrics; empty for nowhere");
+  AddTlsFlags(app, process.tls);
   app.add_flag("--insecure", process.insecure,
                "Allow listening on addresses that other machines can reach, without encryption");
-  app.add_option("--state-dir", process.state_dir, "Directory that keeps the cluster's state")
+  app.add_option(
+         "--connection-age", flags.connection_age_seconds,
+         "With TLS, seconds after which a connection is made anew, so that certificates are "
+         "judged again; 0: never")
+      ->check(CLI::Range(0u, 1'000'000u));
+  app.add_option("--audit-log", process.audit_log,
+                 "File that gets a line of JSON for every call that changes the cluster; empty: "
+                 "none");
+  app.add_option(
+         "--state-dir,--state", flags.state,
+         "Place of the cluster's state: a directory, or etcd://HOST[:PORT],.../PREFIX, which "
+         "several coordinators share")
       ->required();
+  DefineEtcd(app, flags);
   app.add_option("--cluster-key", process.cluster_key_file,
                  "File of the key by which shard servers prove that they are this cluster's")
-      ->default_str("STATE_DIR/cluster.key, made where it is missing");
+      ->default_str("STATE/cluster.key, made where it is missing; in etcd there is none");
   app.add_option("--heartbeat-ms", flags.heartbeat_ms, "How often shard servers report")
       ->check(CLI::Range(10u, 600'000u));
   app.add_option("--dead-after-ms", flags.dead_after_ms,
@@ -69,15 +110,30 @@ void Define(CLI::App& app, Flags& flags) {
                  "to the hard one");
   app.add_option("--port-file", flags.port_file,
                  "Written when ready: {\"listen\": ..., \"admin\": ..., \"metrics\": ...}");
-  AddNamedOption(
-      app, "--log-level", flags.log_level,
-      {{"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}},
-      "Least level that is logged")
-      ->default_str("info");
+  AddLogFlags(app, flags.log);
+}
+
+// Serves until a signal comes. `process` is a CoordinatorProcess or a CoordinatorMember.
+template <typename Process>
+absl::Status Serve(absl::StatusOr<std::unique_ptr<Process>> process, const Flags& flags,
+                   const StopSignal& stop_signal) {
+  if (!process.ok()) return process.status();
+  if (!flags.port_file.empty()) {
+    const absl::Status written =
+        WritePortFile(flags.port_file, {{"listen", (*process)->address()},
+                                        {"admin", (*process)->admin_address()},
+                                        {"metrics", (*process)->metrics_address()}});
+    if (!written.ok()) return written;
+  }
+  const int signal = WaitForStop(stop_signal, [&] { return (*process)->ready(); });
+  LogInfo("coordinator", "stopping signal=", signal);
+  process->reset();
+  LogInfo("coordinator", "stopped");
+  return absl::OkStatus();
 }
 
 absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
-  SetLogLevel(flags.log_level);
+  Apply(flags.log);
   WarnOfFailpoints();
   KeepFewArenas();
   if (const absl::Status enough = RaiseDescriptorLimit(flags.descriptors_min); !enough.ok()) {
@@ -87,20 +143,18 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   options.coordinator.heartbeat_interval = absl::Milliseconds(flags.heartbeat_ms);
   options.coordinator.dead_after = absl::Milliseconds(flags.dead_after_ms);
   options.coordinator.session_lease = absl::Milliseconds(flags.session_lease_ms);
+  options.connection_age = absl::Seconds(flags.connection_age_seconds);
   options.stop_grace = absl::Milliseconds(flags.stop_grace_ms);
-  absl::StatusOr<std::unique_ptr<CoordinatorProcess>> process = CoordinatorProcess::Start(options);
-  if (!process.ok()) return process.status();
-  if (!flags.port_file.empty()) {
-    const absl::Status written =
-        WritePortFile(flags.port_file, {{"listen", (*process)->address()},
-                                        {"admin", (*process)->admin_address()},
-                                        {"metrics", (*process)->metrics_address()}});
-    if (!written.ok()) return written;
+  if (!IsEtcdAddress(flags.state)) {
+    options.state_dir = flags.state;
+    return Serve(CoordinatorProcess::Start(options), flags, stop_signal);
   }
-  LogInfo("coordinator", "stopping signal=", stop_signal.Wait());
-  process->reset();
-  LogInfo("coordinator", "stopped");
-  return absl::OkStatus();
+  absl::StatusOr<EtcdAddress> etcd = ParseEtcdAddress(flags.state);
+  if (!etcd.ok()) return Annotate(etcd.status(), "--state");
+  flags.member.process = options;
+  flags.member.etcd = *std::move(etcd);
+  flags.member.lease = absl::Ceil(absl::Milliseconds(flags.lease_ms), absl::Seconds(1));
+  return Serve(CoordinatorMember::Start(flags.member), flags, stop_signal);
 }
 
 }  // namespace

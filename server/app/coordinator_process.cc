@@ -7,14 +7,19 @@
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/base/steady_clock.h"
+#include "core/base/text.h"
 #include "core/metrics/instruments.h"
 #include "core/metrics/names.h"
+#include "server/app/server_security.h"
 #include "server/rpc/listen_address.h"
 #include "server/state_store/file_state_store.h"
 #include "server/state_store/memory_state_store.h"
 
 namespace embla {
 namespace {
+
+// Clients of several coordinators ping them, to notice soon that one is gone.
+constexpr absl::Duration kMemberPingInterval = absl::Milliseconds(500);
 
 // A node's first report says what it has, of thousands of tables.
 constexpr std::size_t kCoordinatorMessageBytesMax = std::size_t{64} << 20;
@@ -31,26 +36,44 @@ constexpr char kTrainerPort[] =
 absl::StatusOr<std::unique_ptr<CoordinatorProcess>> CoordinatorProcess::Start(
     const CoordinatorProcessOptions& options) {
   std::unique_ptr<CoordinatorProcess> process(new CoordinatorProcess(options));
+  EMBLA_RETURN_IF_ERROR(process->OpenSecurity());
   EMBLA_RETURN_IF_ERROR(process->OpenState());
   EMBLA_RETURN_IF_ERROR(process->Listen());
   return process;
 }
 
 CoordinatorProcess::CoordinatorProcess(const CoordinatorProcessOptions& options)
-    : options_(options) {
+    : options_(options),
+      own_metrics_(options.shared == nullptr ? std::make_unique<Metrics>() : nullptr),
+      metrics_(options.shared == nullptr ? *own_metrics_ : *options.shared->metrics),
+      console_(options.shared == nullptr ? own_console_ : *options.shared->console) {
   SetBuildInfo(metrics_, "embla-coordinator");
 }
 
+absl::Status CoordinatorProcess::OpenSecurity() {
+  EMBLA_ASSIGN_OR_RETURN(tls_, LoadServerTls(options_.tls, Role::kCoordinator));
+  EMBLA_RETURN_IF_ERROR(
+      TellExposure({options_.listen, options_.admin_listen}, tls_ != nullptr, metrics_));
+  if (options_.audit_log.empty()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<AuditLog>> audit = AuditLog::Open(options_.audit_log, &metrics_);
+  if (!audit.ok()) return Annotate(audit.status(), "--audit-log");
+  audit_ = *std::move(audit);
+  return absl::OkStatus();
+}
+
 absl::Status CoordinatorProcess::OpenState() {
-  if (options_.state_dir.empty()) {
-    store_ = std::make_unique<MemoryStateStore>();
+  if (options_.shared != nullptr) {
+    store_ = options_.shared->store;
+  } else if (options_.state_dir.empty()) {
+    own_store_ = std::make_unique<MemoryStateStore>();
   } else {
     FileStateStoreOptions store;
     store.on_synced = [seconds = metrics_.MakeHistogram(MetricNamed("embla_store_sync_seconds"))](
                           absl::Duration took) { seconds.Observe(took); };
-    EMBLA_ASSIGN_OR_RETURN(store_, FileStateStore::Open(options_.state_dir, store));
+    EMBLA_ASSIGN_OR_RETURN(own_store_, FileStateStore::Open(options_.state_dir, store));
     process_metrics_.Watch("state", options_.state_dir);
   }
+  if (store_ == nullptr) store_ = own_store_.get();
   CoordinatorOptions coordinator = options_.coordinator;
   coordinator.new_cluster_id = RandomHexId();
   EMBLA_RETURN_IF_ERROR(FindKey(coordinator));
@@ -77,25 +100,33 @@ absl::Status CoordinatorProcess::FindKey(CoordinatorOptions& coordinator) const 
 }
 
 absl::Status CoordinatorProcess::Listen() {
-  if (!options_.metrics_listen.empty()) {
-    EMBLA_RETURN_IF_ERROR(CheckListenAddress(options_.metrics_listen, options_.insecure).status());
-    EMBLA_ASSIGN_OR_RETURN(
-        exposer_, MetricsExposer::Start(
-                      options_.metrics_listen, metrics_, [this] { return host_->status(); },
-                      [this] { process_metrics_.Refresh(); }));
+  if (options_.shared == nullptr) {
+    EMBLA_ASSIGN_OR_RETURN(exposer_, Expose({.listen = options_.metrics_listen,
+                                             .insecure = options_.insecure,
+                                             .ready = [this] { return host_->status(); },
+                                             .routes = console_.Routes()},
+                                            tls_, metrics_, process_metrics_));
   }
   service_ = std::make_unique<CoordinatorService>(*host_);
   admin_service_ = std::make_unique<AdminService>(*host_);
   RpcServerOptions server{.listen = options_.admin_listen,
                           .port = kAdminPort,
                           .insecure = options_.insecure,
+                          .tls = tls_,
+                          .connection_age = options_.connection_age,
+                          .audit = audit_.get(),
                           .message_bytes_max = kAdminMessageBytesMax,
                           .connections = options_.connections,
                           .metrics = &metrics_,
                           .counted_services = {"embla.v1.AdminService"}};
+  if (options_.shared != nullptr) {
+    server.listening = options_.shared->admin_listening;
+    server.ping_interval_min = kMemberPingInterval;
+  }
   grpc::Service* const admin_services[] = {admin_service_.get()};
   EMBLA_ASSIGN_OR_RETURN(admin_server_, RpcServer::Start(server, admin_services));
   server.listen = options_.listen;
+  if (options_.shared != nullptr) server.listening = options_.shared->listening;
   server.port = kTrainerPort;
   server.counted_services = {"embla.v1.CoordinatorService"};
   server.message_bytes_max = kCoordinatorMessageBytesMax;
@@ -105,6 +136,7 @@ absl::Status CoordinatorProcess::Listen() {
     admin_server_->SetServing(false);
     server_->SetServing(false);
   });
+  console_.Lead(*host_, options_.audit_log);
   const PlanPtr plan = host_->plan();
   process_metrics_.SetNode("coordinator", plan->cluster_id());
   LogInfo("coordinator", "serving address=", address(), " admin=", admin_address(),
@@ -115,6 +147,7 @@ absl::Status CoordinatorProcess::Listen() {
 }
 
 CoordinatorProcess::~CoordinatorProcess() {
+  console_.Leave();
   // Ends what calls wait for, so that the servers can finish them.
   if (admin_service_ != nullptr) admin_service_->BeginStop();
   if (host_ != nullptr) {

@@ -13,12 +13,16 @@
 #include "core/base/heap.h"
 #include "core/base/log.h"
 #include "core/base/named_option.h"
+#include "core/base/program_flags.h"
 #include "core/base/text.h"
+#include "core/base/tls_flags.h"
 #include "core/base/usage_error.h"
 #include "server/app/device_list.h"
+#include "server/app/log_flags.h"
 #include "server/app/port_file.h"
 #include "server/app/shard_process.h"
 #include "server/app/stop_signal.h"
+#include "server/app/systemd_notice.h"
 #include "server/rpc/descriptor_limit.h"
 
 namespace embla {
@@ -36,8 +40,9 @@ struct Flags {
   std::string snapshot_after = "128MiB";
   std::string kept_heap = "512MiB";
   std::string port_file;
-  LogLevel log_level = LogLevel::kInfo;
+  LogFlags log;
   std::size_t descriptors_min = kDescriptorsMin;
+  std::uint32_t connection_age_seconds = 3'600;
   std::uint32_t heartbeat_ms = 0;
   std::uint32_t stop_grace_ms = 10'000;
 };
@@ -58,23 +63,28 @@ void DefineLimits(CLI::App& app, Flags& flags) {
 // Defines the options for the node's identity and its proof.
 void DefineIdentity(CLI::App& app, ShardProcessOptions& process) {
   app.add_option("--name", process.name, "Name of this node, the same at every start")
-      ->default_str("the host's name");
+      ->default_str("the certificate's name, or the host's");
   app.add_option("--cluster-key", process.cluster_key_file,
                  "File of the cluster's key, a copy of the coordinator's")
-      ->default_str("the coordinator's own file, on its host");
+      ->default_str("given by the coordinator over TLS, else its own file, on its host");
   app.add_flag("--accept-loss", process.accept_loss,
                "Take part even if rows of this node are lost: those that are neither here nor on "
                "another node begin at their initial values");
+  app.add_option("--coordinator", process.coordinator,
+                 "Address of the coordinator, host:port; of several all, with commas")
+      ->required();
+  app.add_flag("--await-coordinator", process.await_coordinator,
+               "Answer nobody before the coordinator has confirmed what this node has: for "
+               "directories on disks that may be put back from an image of the whole disk");
 }
 
 void Define(CLI::App& app, Flags& flags) {
   ShardProcessOptions& process = flags.process;
   process.metrics_listen = "127.0.0.1:0";
-  app.set_version_flag("--version", EMBLA_VERSION);
+  AddProgramFlags<CLI::CallForVersion>(app);
+  AddConfigFile(app);
   app.option_defaults()->always_capture_default();
   DefineIdentity(app, process);
-  app.add_option("--coordinator", process.coordinator, "Address of the coordinator, host:port")
-      ->required();
   app.add_option("--listen", process.server.listen,
                  "Where to serve trainers: host:port (0: a free port) or unix:/path");
   app.add_option("--advertise", process.advertise,
@@ -82,8 +92,14 @@ void Define(CLI::App& app, Flags& flags) {
       ->default_str("where it listens");
   app.add_option("--metrics-listen", process.metrics_listen,
                  "Where to serve /metrics; empty for nowhere");
+  AddTlsFlags(app, process.tls);
   app.add_flag("--insecure", process.server.insecure,
                "Allow listening on addresses that other machines can reach, without encryption");
+  app.add_option(
+         "--connection-age", flags.connection_age_seconds,
+         "With TLS, seconds after which a connection is made anew, so that certificates are "
+         "judged again; 0: never")
+      ->check(CLI::Range(0u, 1'000'000u));
   app.add_option("--devices", flags.devices,
                  "cpu:N: N CPU devices; gpu:I, gpu:I-J, gpu:all: GPUs; lists: gpu:0,cpu:2");
   AddNamedOption(
@@ -120,16 +136,12 @@ void Define(CLI::App& app, Flags& flags) {
       ->default_str("written");
   app.add_option("--snapshot-after", flags.snapshot_after,
                  "With --data-dir, how far its journal grows before a snapshot of all rows takes "
-                 "its place: so many bytes, such as 1GiB, and at least a third of the rows");
+                 "its place: so many bytes, such as 1GiB, and at least a quarter of the rows");
   app.add_option("--heartbeat-ms", flags.heartbeat_ms, "0: what the coordinator says");
   app.add_option("--stop-grace-ms", flags.stop_grace_ms, "How long to finish calls in flight");
   app.add_option("--port-file", flags.port_file,
                  "Written when ready: {\"listen\": ..., \"metrics\": ...}");
-  AddNamedOption(
-      app, "--log-level", flags.log_level,
-      {{"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}},
-      "Least level that is logged")
-      ->default_str("info");
+  AddLogFlags(app, flags.log);
 }
 
 // Errors that only several flags together show.
@@ -143,7 +155,7 @@ absl::Status Validate(const CLI::App& app, const Flags& flags) {
 }
 
 absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
-  SetLogLevel(flags.log_level);
+  Apply(flags.log);
   KeepFewArenas();
   const absl::StatusOr<std::int64_t> kept_heap = ParseBytes(flags.kept_heap);
   if (!kept_heap.ok()) return Annotate(kept_heap.status(), "--kept-heap");
@@ -180,6 +192,7 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   flags.process.devices = devices->specs;
   flags.process.gpus = devices->gpus;
   flags.process.heartbeat = absl::Milliseconds(flags.heartbeat_ms);
+  flags.process.server.connection_age = absl::Seconds(flags.connection_age_seconds);
   flags.process.stop_grace = absl::Milliseconds(flags.stop_grace_ms);
   // The main thread waits for signals: this one tells it to look at refusal().
   flags.process.on_refused = [](const absl::Status&) { ::kill(::getpid(), SIGTERM); };
@@ -191,7 +204,7 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
         {{"listen", (*process)->address()}, {"metrics", (*process)->metrics_address()}});
     if (!written.ok()) return written;
   }
-  const int signal = stop_signal.Wait();
+  const int signal = WaitForStop(stop_signal, [&] { return (*process)->ready(); });
   const absl::Status refusal = (*process)->refusal();
   LogInfo("shard", "stopping signal=", signal);
   process->reset();

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -13,11 +15,17 @@
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
+#include "core/base/steady_clock.h"
 #include "core/metrics/instruments.h"
 #include "core/metrics/names.h"
+#include "core/wire/redirect.h"
+#include "server/app/load_meter.h"
+#include "server/app/server_security.h"
 #include "server/gpu/pinned_buffers.h"
 #include "server/migration/copy_orders.h"
+#include "server/rpc/access_rules.h"
 #include "server/rpc/listen_address.h"
+#include "server/rpc/listening_socket.h"
 #include "server/shard/session_gate.h"
 
 namespace embla {
@@ -55,22 +63,28 @@ std::ptrdiff_t CountGpus(const std::vector<DeviceSpec>& devices) {
 absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Start(
     const ShardProcessOptions& options) {
   EMBLA_RETURN_IF_ERROR(options.data.Validate());
-  EMBLA_RETURN_IF_ERROR(ParseListenAddress(options.coordinator).status());
+  for (const std::string& address : wire::SplitAddresses(options.coordinator)) {
+    EMBLA_RETURN_IF_ERROR(ParseListenAddress(address).status());
+  }
+  EMBLA_ASSIGN_OR_RETURN(const TlsPtr tls, LoadServerTls(options.tls, Role::kNode));
   ShardProcessOptions named = options;
-  if (named.name.empty()) named.name = HostName();
-  std::unique_ptr<ShardProcess> process(new ShardProcess(named));
-  EMBLA_RETURN_IF_ERROR(process->Expose());
+  if (named.name.empty()) named.name = tls == nullptr ? HostName() : tls->identity().name;
+  if (tls != nullptr) EMBLA_RETURN_IF_ERROR(CheckName(tls->identity(), "node", named.name));
+  std::unique_ptr<ShardProcess> process(new ShardProcess(named, tls));
+  EMBLA_RETURN_IF_ERROR(TellExposure({options.server.listen}, tls != nullptr, process->metrics_));
+  EMBLA_RETURN_IF_ERROR(process->ExposeMetrics());
   EMBLA_RETURN_IF_ERROR(process->MakeNode());
   EMBLA_RETURN_IF_ERROR(process->Listen());
   EMBLA_RETURN_IF_ERROR(process->Join());
   return process;
 }
 
-ShardProcess::ShardProcess(const ShardProcessOptions& options)
+ShardProcess::ShardProcess(const ShardProcessOptions& options, TlsPtr tls)
     : options_(options),
+      tls_(std::move(tls)),
       pool_(BufferPool::kRetainedBytesMax, MemoryOfBuffers(options.gpus)),
       key_(options.cluster_key_file, options.cluster_key),
-      peers_(key_, options.name) {
+      peers_(key_, options.name, Clock::Real(), tls_) {
   SetBuildInfo(metrics_, "embla-shard");
   process_metrics_.SetNode(options_.name, "");
 }
@@ -93,6 +107,7 @@ absl::Status ShardProcess::MakeNode() {
   EMBLA_ASSIGN_OR_RETURN(node_, ShardNode::Create(std::move(node), pool_));
   EMBLA_RETURN_IF_ERROR(Recover());
   key_.OnChange([this](const ClusterKeyPtr& key) { node_->sessions().SetKey(key); });
+  if (!options_.data_dir.empty()) key_.KeepIn(options_.data_dir + "/cluster.key");
   // Loads the key from its last place, so that requests can be judged before the coordinator
   // answers. Else it is found with the link.
   (void)key_.Load(directory_ != nullptr ? directory_->identity().key_path : "");
@@ -104,7 +119,7 @@ absl::Status ShardProcess::MakeNode() {
   if (journal_ == nullptr) return absl::OkStatus();
   mover_->mover().Restore(journal_->recovery().node);
   journal_->StartSnapshots(
-      [&mover = mover_->mover()](const auto& work) { return mover.WhileAtRest(work); });
+      [&mover = mover_->mover()](const auto& work) { return mover.WhileLogged(work); });
   return absl::OkStatus();
 }
 
@@ -117,16 +132,15 @@ absl::Status ShardProcess::Recover() {
   journal.level = options_.durability;
   journal.metrics = &metrics_;
   journal.snapshots = options_.snapshots;
-  const std::string total = FormatBytes(static_cast<std::int64_t>(BytesOfFiles(options_.data_dir)));
+  journal.directory_bytes = BytesOfFiles(options_.data_dir);
   journal.progress_every = absl::Seconds(2);
-  journal.on_progress = [this, total](const JournalProgress& progress) {
-    const std::string how_far =
-        absl::StrCat(FormatBytes(static_cast<std::int64_t>(progress.bytes)), " of ", total);
+  journal.on_progress = [this](const JournalProgress& progress) {
+    const std::string how_far = progress.Text();
     SetReady(absl::UnavailableError(absl::StrCat("recovering the journal: ", how_far)));
-    LogInfo("shard", "recovering records=", progress.records, " read=", how_far);
+    LogInfo("shard", "recovering progress=\"", how_far, "\" records=", progress.records);
   };
   SetReady(absl::UnavailableError("recovering the journal"));
-  LogInfo("shard", "recovering directory=", options_.data_dir);
+  LogInfo("shard", "recovering directory=", options_.data_dir, " bytes=", journal.directory_bytes);
   EMBLA_ASSIGN_OR_RETURN(journal_, NodeJournal::Open(*storage_, journal, *node_));
   const JournalRecovery& recovery = journal_->recovery();
   LogInfo("shard", "recovered directory=", options_.data_dir,
@@ -139,18 +153,49 @@ absl::Status ShardProcess::Recover() {
 }
 
 // Before the journal is repeated, which may take long.
-absl::Status ShardProcess::Expose() {
-  if (options_.metrics_listen.empty()) return absl::OkStatus();
-  EMBLA_RETURN_IF_ERROR(
-      CheckListenAddress(options_.metrics_listen, options_.server.insecure).status());
-  EMBLA_ASSIGN_OR_RETURN(exposer_,
-                         MetricsExposer::Start(
-                             options_.metrics_listen, metrics_, [this] { return readiness_.Get(); },
-                             [this] { process_metrics_.Refresh(); }));
+absl::Status ShardProcess::ExposeMetrics() {
+  EMBLA_ASSIGN_OR_RETURN(exposer_, Expose({.listen = options_.metrics_listen,
+                                           .insecure = options_.server.insecure,
+                                           .ready = [this] { return readiness_.Get(); }},
+                                          tls_, metrics_, process_metrics_));
   return absl::OkStatus();
 }
 
+bool ShardProcess::IsInDoubt() const {
+  if (options_.await_coordinator || options_.accept_loss) return true;
+  return directory_ != nullptr && directory_->was_copied();
+}
+
+absl::Status ShardProcess::AnswerThatItWaits(RpcServerOptions options) {
+  options.accepts = true;
+  options.answer_unknown = [] {
+    return grpc::Status(
+        grpc::StatusCode::UNAVAILABLE,
+        "the node waits for the coordinator before it serves; its /readyz says why");
+  };
+  EMBLA_ASSIGN_OR_RETURN(waiting_, RpcServer::Start(options, {}));
+  return absl::OkStatus();
+}
+
+void ShardProcess::Serve() {
+  waiting_.reset();
+  absl::Status status = directory_ == nullptr ? absl::OkStatus() : directory_->NotePlace();
+  status.Update(server_->BeginAccepting());
+  if (!status.ok()) {
+    LogError("shard", "the node cannot begin to serve reason=", Message(status));
+    return;
+  }
+  if (is_held_.exchange(false)) LogInfo("shard", "the coordinator lets this process serve");
+  SetReady(ToInt(node_->plan()->version()) > 0 ? absl::OkStatus()
+                                               : absl::UnavailableError("no plan yet"));
+}
+
 void ShardProcess::SetReady(absl::Status status) {
+  if (status.ok() && is_held_) {
+    status = absl::UnavailableError(
+        "the node's directory was copied, or rows of it are lost: it waits for the coordinator, "
+        "which has moves of its predecessor ended first");
+  }
   if (server_ != nullptr) server_->SetServing(status.ok());
   readiness_.Set(std::move(status));
 }
@@ -165,10 +210,19 @@ absl::Status ShardProcess::Listen() {
   grpc::Service* const services[] = {service_.get(), inspect_.get()};
   RpcServerOptions server = options_.server;
   server.metrics = &metrics_;
+  server.tls = tls_;
   server.port = absl::StrCat("the data port of shard server ", options_.name,
                              "; --coordinator and --admin want the coordinator's ports");
   server.is_serving = false;
+  is_held_ = IsInDoubt();
+  server.accepts = !is_held_;
+  EMBLA_ASSIGN_OR_RETURN(
+      const ListenAddress listen,
+      CheckListenAddress(server.listen, server.insecure || server.tls != nullptr));
+  EMBLA_ASSIGN_OR_RETURN(listening_, embla::Listen(listen));
+  server.listening = &listening_;
   EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(server, services));
+  if (is_held_) EMBLA_RETURN_IF_ERROR(AnswerThatItWaits(server));
   memory_return_ = std::make_unique<MemoryReturn>(
       MemoryReturnOptions{.pool = &pool_,
                           .requests = [this] { return service_->requests(); },
@@ -227,6 +281,7 @@ absl::Status ShardProcess::NotePlan(const Plan& plan) {
 absl::Status ShardProcess::Join() {
   CoordinatorLinkOptions link;
   link.coordinator = options_.coordinator;
+  link.tls = tls_;
   link.key = &key_;
   SetReady(absl::UnavailableError("no coordinator yet"));
   link.on_refused = [this](const absl::Status& status) {
@@ -248,16 +303,24 @@ absl::Status ShardProcess::Join() {
     SetReady(has_plan ? absl::OkStatus() : absl::UnavailableError("no plan yet"));
     return NoteRegistered(registered);
   };
+  link.on_serve = [this] { Serve(); };
   link.on_installed = [this](const Plan& plan) {
     SetReady(absl::OkStatus());
     std::map<NodeId, std::string> addresses;
     for (const NodeSpec& node : plan.nodes()) addresses[node.id] = node.address;
     mover_->mover().OnPlan(plan.version(), std::move(addresses));
+    std::set<TableId> tables;
+    for (const TablePlan& table : plan.tables()) tables.insert(table.spec.id);
+    mover_->mover().KeepTables(std::move(tables));
     return NotePlan(plan);
   };
   if (directory_ != nullptr) {
     link.on_testimony = [this](const std::string& text) { return directory_->NoteTestimony(text); };
   }
+  link.load = [meter = std::make_shared<LoadMeter>(metrics_, options_.devices.size(),
+                                                   SteadyClock().Now())] {
+    return meter->Look(SteadyClock().Now());
+  };
   if (journal_ != nullptr) link.log_position = [this] { return journal_->durable_end(); };
   link.on_orders = [this](NodeId self, std::vector<UnitOrder> orders) {
     AnswerAboutCopies(orders);
@@ -279,6 +342,7 @@ absl::Status ShardProcess::Join() {
 
 ShardProcess::~ShardProcess() {
   link_.reset();
+  waiting_.reset();
   SetReady(absl::UnavailableError("the node stops"));
   if (server_ != nullptr) {
     service_->Drain();

@@ -2,6 +2,7 @@
 // programs that run a cluster inside themselves.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -46,6 +47,8 @@ struct ShardProcessOptions {
   // Called once, on a thread of the process, when the coordinator can never take this node; must
   // not destroy it. May be empty: the process goes on without ever having tables.
   std::function<void(const absl::Status&)> on_refused;
+  TlsFiles
+      tls;  // Certificate: every connection is over TLS, and `name` is that of the certificate.
   RpcServerOptions server;
   std::string advertise;       // Address for peers and trainers. Empty: where it listens.
   std::string metrics_listen;  // Empty: no metrics endpoint.
@@ -66,6 +69,9 @@ struct ShardProcessOptions {
   // Rows that the node had and has not any more begin at their initial values; without this the
   // coordinator refuses the node.
   bool accept_loss = false;
+  // Answer nobody before the coordinator has said that nothing here is another node's. So it is
+  // always after a loss, and from a directory that was copied.
+  bool await_coordinator = false;
   // Free memory that the process keeps while requests come: what was given to KeepHeap.
   std::size_t kept_heap_bytes = kKeptHeapBytes;
   DataServiceOptions data;
@@ -76,7 +82,7 @@ class ShardProcess {
  public:
   // Listens when it returns; the coordinator is found in the background.
   // With a data directory, the node is what it was before it listens or registers.
-  // Errors: those of RpcServer, MetricsExposer, ShardNode::Create and NodeJournal::Open.
+  // Errors: those of Tls::Load, RpcServer, MetricsExposer, ShardNode::Create and NodeJournal::Open.
   static absl::StatusOr<std::unique_ptr<ShardProcess>> Start(const ShardProcessOptions& options);
   // Finishes calls in flight, for at most stop_grace.
   ~ShardProcess();
@@ -85,18 +91,26 @@ class ShardProcess {
   // Empty without a metrics endpoint.
   const Metrics& metrics() const { return metrics_; }
   std::string metrics_address() const { return exposer_ ? exposer_->address() : ""; }
+  // OK: this node serves; else what is missing, as /readyz says.
+  absl::Status ready() const { return readiness_.Get(); }
   bool registered() const { return link_->registered(); }
   // Why the coordinator can never take this node; OK: as far as is known, it can.
   absl::Status refusal() const { return link_->refusal(); }
 
  private:
-  explicit ShardProcess(const ShardProcessOptions& options);
+  ShardProcess(const ShardProcessOptions& options, TlsPtr tls);
   absl::Status MakeNode();
   absl::Status Recover();
-  absl::Status Expose();
+  absl::Status ExposeMetrics();
   absl::Status Listen();
   // OK, or what is missing until this node serves.
   void SetReady(absl::Status status);
+  // Whether the process may not know what its predecessors have handed over.
+  bool IsInDoubt() const;
+  // Until then, whoever calls is told so.
+  absl::Status AnswerThatItWaits(RpcServerOptions options);
+  // The coordinator has said that it may.
+  void Serve();
   absl::Status Join();
   // Fills in the data directory's past for the link, and writes what it learns there.
   void DescribePast(NodeRegistration& registration) const;
@@ -106,6 +120,7 @@ class ShardProcess {
   void AnswerAboutCopies(std::span<const UnitOrder> orders);
 
   const ShardProcessOptions options_;
+  const TlsPtr tls_;  // Null: plaintext.
   Readiness readiness_;
   Metrics metrics_;
   ProcessMetrics process_metrics_{metrics_};
@@ -121,10 +136,13 @@ class ShardProcess {
   std::unique_ptr<MoverThread> mover_;
   std::unique_ptr<DataService> service_;
   std::unique_ptr<InspectService> inspect_;
+  ListeningSockets listening_;
   std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<RpcServer> waiting_;  // In front of server_ while nobody is served yet.
   std::unique_ptr<MetricsExposer> exposer_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<MemoryReturn> memory_return_;
+  std::atomic<bool> is_held_ = false;  // Nobody is answered yet.
 };
 
 }  // namespace embla

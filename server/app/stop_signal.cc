@@ -55,4 +55,11 @@ int StopSignal::Wait() const {
   return first_->signal;
 }
 
+std::optional<int> StopSignal::WaitFor(absl::Duration timeout) const {
+  MutexLock lock(first_->mu);
+  // A wait that ends early asks once more than needed, which costs nothing.
+  if (first_->signal == 0) first_->changed.WaitFor(first_->mu, timeout);
+  return first_->signal == 0 ? std::nullopt : std::optional<int>(first_->signal);
+}
+
 }  // namespace embla

@@ -4,6 +4,9 @@
 
 #include <csignal>
 #include <memory>
+#include <optional>
+
+#include "absl/time/time.h"
 
 namespace embla {
 
@@ -15,6 +18,8 @@ class StopSignal {
 
   // Returns the number of the signal that came.
   int Wait() const;
+  // The same, or nothing after `timeout`.
+  std::optional<int> WaitFor(absl::Duration timeout) const;
 
  private:
   struct First;

@@ -152,6 +152,7 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
   EMBLA_RETURN_IF_ERROR(sessions_.Unite(registration.sessions_refused));
   EMBLA_RETURN_IF_ERROR(HearUnits(node.id, registration, now));
   membership_.Link(node, registration, now);
+  held_.insert(node.id);
   CrashPoint("coordinator.registered");
   LogInfo("coordinator", "node registered name=", node.name, " id=", ToInt(node.id),
           " address=", node.address, " devices=", node.devices.size(),
@@ -194,7 +195,7 @@ absl::Status Coordinator::Heartbeat(NodeId node, std::uint64_t boot_id, const He
   SettlePending(now);
   SettleSessions();
   AdvanceStepsBy(info.steps, now);
-  return absl::OkStatus();
+  return LetServeIfItMay(node);
 }
 
 void Coordinator::NodeDisconnected(NodeId node, std::uint64_t boot_id, absl::Time now) {
@@ -239,7 +240,10 @@ std::vector<Effect> Coordinator::TakeEffects() {
 
 std::vector<NodeView> Coordinator::Nodes() const {
   std::vector<NodeView> views = membership_.Views();
-  for (NodeView& view : views) view.drained = drained_.contains(view.spec.id);
+  for (NodeView& view : views) {
+    view.drained = drained_.contains(view.spec.id);
+    view.keeps_rows = directories_.HasDirectory(view.spec.id);
+  }
   return views;
 }
 

@@ -119,6 +119,15 @@ struct SessionGrant {
   SessionProof proof{};
 };
 
+// An open session, for people.
+struct SessionView {
+  SessionId session{};
+  std::string trainer = {};       // Empty: the session belongs to no trainer.
+  std::optional<Rank> rank = {};  // With `ranks`: what it has declared for synchronous steps.
+  std::uint32_t ranks = 0;
+  int watches = 0;  // Calls by which its client keeps it. 0: its lease runs.
+};
+
 // Stated nodes for a dry plan, named n0, n1, ...; nodes == 0 means the live cluster.
 struct StatedTopology {
   std::uint32_t nodes = 0;
@@ -230,6 +239,8 @@ class Coordinator final : private MoveCluster {
   absl::StatusOr<JobView> GetJob(std::uint64_t id, absl::Time now) const;
   JobCounts CountJobs(absl::Time now) const;
   std::vector<JobView> ListJobs(absl::Time now) const;  // The newest first.
+  // The newest `count` of them, without their moves: cheap, whatever they move.
+  std::vector<JobView> NewestJobs(std::size_t count, absl::Time now) const;
   // The recorded units of a table. NotFound, DataLoss.
   absl::StatusOr<std::vector<std::pair<UnitId, UnitRecord>>> ListUnits(
       std::string_view table) const;
@@ -264,6 +275,8 @@ class Coordinator final : private MoveCluster {
   // Its client keeps it, by `watches` more calls; negative: some have ended. Sessions that are
   // closed are ignored. Requires: its proof was verified.
   void HearSession(SessionId session, int watches);
+  // The first `count` by id of those that ClusterView::sessions_open counts.
+  std::vector<SessionView> FirstSessions(std::size_t count) const;
   // News for a node whose link opens.
   SessionNews all_sessions() const { return sessions_.all(); }
   const ClosedSessions& closed_sessions() const { return sessions_.closed(); }
@@ -327,6 +340,11 @@ class Coordinator final : private MoveCluster {
   // The node was let in; its record is written, and what it lost is counted.
   absl::Status TakeDirectory(const NodeSpec& node, const NodeRegistration& registration,
                              bool was_known);
+  // Whether no move of a predecessor that lost something can take place any more.
+  bool HaveLostMovesEnded(NodeId node) const;
+  // Lets the node answer everybody, once that is so, and it has let go of what is another node's.
+  // Unavailable: the node is to register again.
+  absl::Status LetServeIfItMay(NodeId node);
   absl::Status UpdateNode(const NodeSpec& known, NodeSpec reported, absl::Time now);
   absl::Status BeginCreate(const QueuedCreate& create, absl::Time now);
   // After the pending creation has begun, or was found in the store.
@@ -427,6 +445,12 @@ class Coordinator final : private MoveCluster {
   PlanPtr plan() const override { return plan_; }
   bool IsLive(NodeId node) const override;
   bool IsForgotten(NodeId node) const override { return forgotten_.contains(node); }
+  bool IsLost(NodeId node, Revision written) const override {
+    return directories_.IsLost(node, written);
+  }
+  UnitStanding StandingOf(NodeId node, const UnitId& unit) const override {
+    return settler_.StandingOf(node, unit);
+  }
   absl::StatusOr<Revision> PutPlan(PlanEdit edit) override;
 
   StateStore& store_;  // Not owned; outlives this object.
@@ -462,7 +486,9 @@ class Coordinator final : private MoveCluster {
   UnitSettler settler_;
   std::uint64_t opened_generation_ = 0;  // The store's generation at Open.
   Revision opened_revision_{};
-  std::set<NodeId> heard_;  // Nodes that have registered since Open.
+  std::set<NodeId> heard_;   // Nodes that have registered since Open.
+  std::set<NodeId> held_;    // Nodes that were not let serve since they registered.
+  std::set<NodeId> unsure_;  // Nodes that may have more by now than they said when they registered.
   absl::Time wait_for_nodes_until_;
   bool has_jumped_ = false;   // Since Open.
   bool has_given_ = false;    // A node was allowed to make a change since Open.

@@ -169,6 +169,17 @@ TEST_F(CoordinatorCreateTables, ThousandsAreOneCommit) {
   EXPECT_EQ(c_.Outcomes().at(*change).tables.size(), 3000u);
 }
 
+TEST_F(CoordinatorCreateTables, ThoseThatWaitForAnotherAreABoundedNumber) {
+  const std::size_t most = CoordinatorOptions().tables_queued_max;
+  ASSERT_THAT(Start(Request({Wanted("first")})).status(), IsOk());
+  for (std::size_t n = 0; n < most; ++n) {
+    ASSERT_THAT(Start(Request({Wanted("t" + std::to_string(n))})).status(), IsOk());
+  }
+  EXPECT_THAT(Start(Request({Wanted("late")})).status(),
+              StatusIs(StatusCode::kResourceExhausted,
+                       HasSubstr(std::to_string(most) + " tables are waiting to be created")));
+}
+
 TEST_F(CoordinatorCreateTables, IfNotExistsMakesWhatIsMissing) {
   c_.CreateOn("a", {n0_, n1_});
   const TableId a = c_->GetPlan()->FindTable("a")->spec.id;

@@ -132,12 +132,46 @@ absl::Status Coordinator::CheckDirectory(const NodeRegistration& registration) c
       "which are not there begin at their initial values"));
 }
 
+// A heartbeat comes after whoever hears of it listens. While moves of its predecessor end, the node
+// may have taken units from an older plan, so it says once more what it has.
+absl::Status Coordinator::LetServeIfItMay(NodeId node) {
+  if (!held_.contains(node)) return absl::OkStatus();
+  if (!HaveLostMovesEnded(node)) {
+    unsure_.insert(node);
+    return absl::OkStatus();
+  }
+  if (unsure_.erase(node) > 0) {
+    return absl::UnavailableError("moves of the node's predecessor have ended: register again");
+  }
+  if (!settler_.IsSettled(node)) return absl::OkStatus();
+  held_.erase(node);
+  effects_.emplace_back(LetServe{node});
+  return absl::OkStatus();
+}
+
+bool Coordinator::HaveLostMovesEnded(NodeId node) const {
+  if (!directories_.HasLost(node)) return true;
+  for (const TablePlan& table : plan_->tables()) {
+    const auto units = embla::ListUnits(store_, table.spec.id);
+    if (!units.ok()) return false;
+    for (const auto& [unit, record] : *units) {
+      if (record.phase != MovePhase::kOpen || record.source != node) continue;
+      const absl::StatusOr<StoredUnit> stored = ReadUnit(store_, *plan_, unit);
+      const bool may = stored.ok() && embla::MayServe(record, node, StandingOf(node, unit),
+                                                      IsLost(node, stored->revision));
+      if (!may) return false;
+    }
+  }
+  return true;
+}
+
 absl::Status Coordinator::TakeDirectory(const NodeSpec& node, const NodeRegistration& registration,
                                         bool was_known) {
   const std::string missing =
       was_known ? directories_.WhatIsMissing(node.id, registration.boot_id, registration.past) : "";
-  EMBLA_RETURN_IF_ERROR(
-      directories_.Register(store_, node.id, registration.boot_id, registration.past));
+  EMBLA_RETURN_IF_ERROR(directories_.Register(store_, node.id, registration.boot_id,
+                                              registration.past,
+                                              /*has_lost=*/!missing.empty()));
   testified_.erase(node.id);
   if (missing.empty()) return absl::OkStatus();
   for (const LostRows& lost : RowsOnlyOn(*plan_, node.id)) {

@@ -142,6 +142,10 @@ absl::StatusOr<JobView> Coordinator::GetJob(std::uint64_t id, absl::Time now) co
 JobCounts Coordinator::CountJobs(absl::Time now) const { return jobs_->Counts(now); }
 std::vector<JobView> Coordinator::ListJobs(absl::Time now) const { return jobs_->List(now); }
 
+std::vector<JobView> Coordinator::NewestJobs(std::size_t count, absl::Time now) const {
+  return jobs_->Newest(count, now);
+}
+
 bool Coordinator::wants_tick() const { return jobs_->wants_tick() || sessions_.has_news(); }
 
 void Coordinator::OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now) {

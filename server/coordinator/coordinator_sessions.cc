@@ -134,6 +134,20 @@ void Coordinator::HearSession(SessionId session, int watches) {
   leases_.Hear(session, watches);
 }
 
+std::vector<SessionView> Coordinator::FirstSessions(std::size_t count) const {
+  std::vector<SessionView> views;
+  for (const auto& [session, watches] : leases_.First(count)) {
+    SessionView& view = views.emplace_back(
+        SessionView{.session = session, .trainer = sessions_.TrainerOf(session)});
+    view.watches = watches;
+    if (const RankedSession* const ranked = ranks_.Find(session); ranked != nullptr) {
+      view.rank = ranked->rank;
+      view.ranks = ranked->ranks;
+    }
+  }
+  return views;
+}
+
 void Coordinator::EndLeases(absl::Time now) {
   leases_.Tick(now);
   const std::vector<SessionId> over = leases_.Over(SessionRegistry::kBlocksAtOnceMax);

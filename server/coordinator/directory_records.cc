@@ -26,6 +26,9 @@ DirectoryRecord TakeRecord(JsonFields& fields) {
   record.boot_id = fields.Unsigned("boot_id", 0, UINT64_MAX);
   record.plan = PlanVersion{fields.Unsigned("plan", 0, UINT64_MAX)};
   record.log_position = fields.Unsigned("log_position", 0, UINT64_MAX);
+  std::uint64_t lost_until = 0;
+  fields.MaybeUnsigned("lost_until", &lost_until);
+  record.lost_until = Revision{lost_until};
   return record;
 }
 
@@ -38,11 +41,13 @@ absl::StatusOr<DirectoryRecord> RecordFromJson(std::string_view text) {
 }
 
 Json ToJson(const DirectoryRecord& record) {
-  return {{"directory", record.directory},
-          {"process", record.process},
-          {"boot_id", record.boot_id},
-          {"plan", ToInt(record.plan)},
-          {"log_position", record.log_position}};
+  Json json = {{"directory", record.directory},
+               {"process", record.process},
+               {"boot_id", record.boot_id},
+               {"plan", ToInt(record.plan)},
+               {"log_position", record.log_position}};
+  if (record.lost_until != kAbsent) json["lost_until"] = ToInt(record.lost_until);
+  return json;
 }
 
 // Whether the process that comes is the one that the record is of.
@@ -156,6 +161,12 @@ bool DirectoryRecords::IsKnownProcess(NodeId node, std::uint64_t boot_id,
   return found != records_.end() && IsOf(found->second, boot_id, past);
 }
 
+std::optional<bool> DirectoryRecords::HasDirectory(NodeId node) const {
+  const auto found = records_.find(node);
+  if (found == records_.end()) return std::nullopt;
+  return !found->second.directory.empty();
+}
+
 bool DirectoryRecords::IsOlder(NodeId node, const DirectoryRecord& told) const {
   const auto found = records_.find(node);
   return found != records_.end() && found->second.directory == told.directory &&
@@ -167,7 +178,8 @@ std::map<NodeId, DirectoryRecord> DirectoryRecords::RecordsFor(NodeId keeper) co
   auto next = records_.upper_bound(keeper);
   for (std::size_t i = 0; i < records_.size() && told.size() < kRecordsPerKeeper; ++i, ++next) {
     if (next == records_.end()) next = records_.begin();
-    if (next->first != keeper) told.insert(*next);
+    if (next->first == keeper) continue;
+    told.insert(*next).first->second.lost_until = kAbsent;
   }
   return told;
 }
@@ -178,6 +190,7 @@ absl::Status DirectoryRecords::Heed(StateStore& store, NodeId node, const Direct
   const bool is_known = known != records_.end();
   const DirectoryRecord before = is_known ? known->second : DirectoryRecord();
   DirectoryRecord after = told;
+  after.lost_until = before.lost_until;
   if (is_known && before.directory == told.directory && before.boot_id == told.boot_id) {
     after.plan = std::max(before.plan, told.plan);
     after.log_position = std::max(before.log_position, told.log_position);
@@ -197,17 +210,24 @@ absl::Status DirectoryRecords::Heed(StateStore& store, NodeId node, const Direct
 }
 
 absl::Status DirectoryRecords::Register(StateStore& store, NodeId node, std::uint64_t boot_id,
-                                        const NodePast& past) {
+                                        const NodePast& past, bool has_lost) {
   DirectoryRecord& record = records_[node];
   if (IsOf(record, boot_id, past)) return absl::OkStatus();
+  const Revision lost_until = has_lost ? store.revision() : record.lost_until;
   const DirectoryRecord before = std::exchange(record, {.directory = past.directory_id,
                                                         .process = past.process,
                                                         .boot_id = boot_id,
                                                         .plan = past.plan_version,
-                                                        .log_position = past.log_position});
+                                                        .log_position = past.log_position,
+                                                        .lost_until = lost_until});
   const absl::Status written = Commit(store, {node});
   if (!written.ok()) record = before;
   return written;
+}
+
+bool DirectoryRecords::IsLost(NodeId node, Revision written) const {
+  const auto found = records_.find(node);
+  return found != records_.end() && written != kAbsent && written <= found->second.lost_until;
 }
 
 StateWrite DirectoryRecords::ForgetWrite(NodeId node) {

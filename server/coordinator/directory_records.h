@@ -15,12 +15,13 @@
 // back with its registration.
 //
 // Store: directories/ID, ID with 10 digits: {"directory", "process", "boot_id", "plan",
-// "log_position"}. A record is written when a new process registers, when its link ends, and at
-// most every 10 s while it grows.
+// "log_position", "lost_until"}. A record is written when a new process registers, when its link
+// ends, and at most every 10 s while it grows.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -43,6 +44,9 @@ struct DirectoryRecord {
   std::uint64_t boot_id = 0;       // The process that registered last.
   PlanVersion plan{};              // The newest that was installed, as heartbeats said.
   std::uint64_t log_position = 0;  // Up to which the log was durable, as heartbeats said.
+  // Moves that the store wrote down up to here were a predecessor's, of whose log something is
+  // lost; kAbsent: none. Not told to other nodes: another store's revisions mean something else.
+  Revision lost_until = kAbsent;
   bool operator==(const DirectoryRecord&) const = default;
 };
 
@@ -81,9 +85,15 @@ class DirectoryRecords {
   // Takes in what was told of `node`: of the process that the record is of, how far it had come;
   // of another one all, if that `is_newer`.
   absl::Status Heed(StateStore& store, NodeId node, const DirectoryRecord& told, bool is_newer);
-  // The process was let in. Writes it down, if it is a new one.
-  absl::Status Register(StateStore& store, NodeId node, std::uint64_t boot_id,
-                        const NodePast& past);
+  // The process was let in. Writes it down, if it is a new one. `has_lost`: not all is there that
+  // its predecessor had.
+  absl::Status Register(StateStore& store, NodeId node, std::uint64_t boot_id, const NodePast& past,
+                        bool has_lost);
+  // Whether the process that registered last has a directory; nothing: none has registered.
+  std::optional<bool> HasDirectory(NodeId node) const;
+  bool HasLost(NodeId node) const { return IsLost(node, Revision{1}); }
+  // Whether a move of `node`, written down at `written`, was of a predecessor that is lost.
+  bool IsLost(NodeId node, Revision written) const;
   // The node is in no plan any more: what to write, and what to do when it is written.
   static StateWrite ForgetWrite(NodeId node);
   void Forget(NodeId node);

@@ -54,8 +54,13 @@ struct SendTestimony {
   std::string testimony;
 };
 
+// Tell a node that it may answer everybody; sent again after each registration.
+struct LetServe {
+  NodeId node{};
+};
+
 using Effect =
-    std::variant<PublishPlan, CompleteChange, SendOrders, PublishSessions, SendTestimony>;
+    std::variant<PublishPlan, CompleteChange, SendOrders, PublishSessions, SendTestimony, LetServe>;
 
 struct ChangeProgress {
   bool queued = false;                   // Another change runs first; nothing is planned yet.

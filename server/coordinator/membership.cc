@@ -78,8 +78,10 @@ absl::Status Membership::Heartbeat(NodeId node, std::uint64_t boot_id, const Hea
   view.failed_plan_version = info.failed_plan_version;
   view.failure = info.failure;
   view.device_used_bytes = info.device_used_bytes;
+  view.load = info.load;
   view.device_stopped = info.device_stopped;
   view.sessions_heard = info.sessions_heard;
+  view.clock_ahead = info.clock_ahead;
   view.steps = info.steps;
   std::ranges::sort(view.steps, {}, &StepReport::table);
   view.last_heartbeat = now;

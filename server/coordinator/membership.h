@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,20 @@ struct NodeRegistration {
   absl::Status Validate() const;
 };
 
+// Calls of one method on a node, lately.
+struct CallLoad {
+  std::string method;  // "Lookup"
+  double per_second = 0;
+  absl::Duration p50;
+  absl::Duration p99;
+};
+
+// How busy a node has been during the last seconds. For people.
+struct NodeLoad {
+  std::vector<double> device_busy;  // Shares of time, 0 to 1; empty: not known.
+  std::vector<CallLoad> calls;
+};
+
 struct HeartbeatInfo {
   PlanVersion plan_version{};         // Newest plan installed there.
   PlanVersion failed_plan_version{};  // A plan it could not install, 0 if none,
@@ -51,6 +66,9 @@ struct HeartbeatInfo {
   std::uint64_t sessions_heard = 0;         // The last SessionNews that the node has taken in.
   std::uint64_t log_position = 0;           // LSN up to which its log is durable.
   std::vector<StepReport> steps = {};       // Every table with synchronous steps.
+  // By how much the clock of the node's machine is ahead of the coordinator's; nothing: not said.
+  std::optional<absl::Duration> clock_ahead = {};
+  NodeLoad load = {};
 };
 
 // kUnlinked: its link closed, or the coordinator restarted, less than dead_after ago.
@@ -69,9 +87,12 @@ struct NodeView {
   std::vector<std::string> device_stopped;                // See HeartbeatInfo.
   std::uint64_t sessions_heard = 0;                       // See HeartbeatInfo.
   std::vector<StepReport> steps;                          // By table; also when it is not live.
+  NodeLoad load;                                          // By its last heartbeat.
   bool drained = false;                                   // Gets no new slices.
   NodeBuild build{.version = "", .protocol_version = 0};  // None since the coordinator started.
   HostMemory host_memory;
+  std::optional<absl::Duration> clock_ahead;  // See HeartbeatInfo.
+  std::optional<bool> keeps_rows;  // Whether it has a data directory; nothing: not known.
 
   bool live() const { return state == NodeState::kLive; }
   // Why one of its devices serves no rows any more; empty: all do.

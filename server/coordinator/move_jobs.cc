@@ -21,7 +21,16 @@ constexpr absl::Duration kRetryAfter = absl::Seconds(1);
 absl::Time WholeMillis(absl::Time time) { return absl::FromUnixMillis(absl::ToUnixMillis(time)); }
 
 std::uint64_t UnitsOf(const MoveJob& job) {
-  return MovePlan{.runs = job.runs, .rooms = {}, .copies = job.copies}.units();
+  std::uint64_t units = job.copies.size();
+  for (const MoveRun& run : job.runs) units += run.units();
+  return units;
+}
+
+std::int64_t BytesOf(const MoveJob& job) {
+  std::int64_t bytes = 0;
+  for (const MoveRun& run : job.runs) bytes += run.bytes;
+  for (const CopyChange& change : job.copies) bytes += change.bytes;
+  return bytes;
 }
 
 std::string NameOf(const MoveJob& job) { return absl::StrCat("job ", job.id); }
@@ -324,10 +333,37 @@ std::vector<JobView> MoveJobs::List(absl::Time now) const {
   return views;
 }
 
+std::vector<JobView> MoveJobs::Newest(std::size_t count, absl::Time now) const {
+  std::vector<JobView> views;
+  for (auto entry = jobs_.rbegin(); entry != jobs_.rend() && views.size() < count; ++entry) {
+    views.push_back(SummaryOf(entry->second, now));
+  }
+  return views;
+}
+
 JobView MoveJobs::ViewOf(const MoveJob& job, absl::Time now) const {
-  JobView view{.job = job,
+  JobView view = SummaryOf(job, now);
+  view.job.runs = job.runs;
+  view.job.copies = job.copies;
+  view.job.goal = job.goal;
+  return view;
+}
+
+JobView MoveJobs::SummaryOf(const MoveJob& job, absl::Time now) const {
+  JobView view{.job = {.id = job.id,
+                       .description = job.description,
+                       .state = job.state,
+                       .error = job.error,
+                       .bytes_per_second = job.bytes_per_second,
+                       .units_in_flight = job.units_in_flight,
+                       .started = job.started,
+                       .ended = job.ended,
+                       .runs = {},
+                       .units_moved = job.units_moved,
+                       .bytes_moved = job.bytes_moved,
+                       .pauses = job.pauses},
                .units_total = UnitsOf(job),
-               .bytes_total = MovePlan{.runs = job.runs, .rooms = {}, .copies = job.copies}.bytes(),
+               .bytes_total = BytesOf(job),
                .rooms = {}};
   if (job.state == JobState::kQueued) {
     const MoveJob* const first = running();

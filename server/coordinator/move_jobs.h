@@ -54,6 +54,8 @@ class MoveJobs {
   absl::StatusOr<JobView> Get(std::uint64_t id, absl::Time now) const;  // NotFound.
   JobCounts Counts(absl::Time now) const;
   std::vector<JobView> List(absl::Time now) const;  // The newest first.
+  // The newest `count`, without their moves.
+  std::vector<JobView> Newest(std::size_t count, absl::Time now) const;
 
   void OnReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
   void Tick(absl::Time now);
@@ -123,7 +125,8 @@ class MoveJobs {
   absl::Status PutEnd(const MoveJob& job);
   void PutOrWarn(const MoveJob& job);
   JobView ViewOf(const MoveJob& job, absl::Time now) const;
-  JobWait WaitsFor() const;  // The running job.
+  JobView SummaryOf(const MoveJob& job, absl::Time now) const;  // Without its moves.
+  JobWait WaitsFor() const;                                     // The running job.
 
   StateStore& store_;     // Not owned; outlives this object.
   MoveCluster& cluster_;  // Not owned; outlives this object.

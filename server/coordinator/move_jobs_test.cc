@@ -99,6 +99,23 @@ TEST(MoveJobsStart, ADryRunChangesNothing) {
   EXPECT_EQ(three.world.harness().store().revision(), before);
 }
 
+TEST(MoveJobsStart, TheNewestJobsAreToldWithoutTheirMoves) {
+  Three three(1);
+  const auto first = three.Start(Reshard(6));
+  ASSERT_THAT(first, IsOk());
+  ASSERT_THAT(three.Start(Reshard(2)), IsOk());
+  const Coordinator& coordinator = three.world.coordinator();
+  const absl::Time now = three.world.harness().now();
+  const std::vector<JobView> both = coordinator.NewestJobs(5, now);
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].job.id, 2u);
+  EXPECT_EQ(both[1].units_total, first->units_total);
+  EXPECT_EQ(both[1].bytes_total, first->bytes_total);
+  EXPECT_FALSE(three.Get(1).job.runs.empty());
+  EXPECT_TRUE(both[1].job.runs.empty());
+  EXPECT_EQ(coordinator.NewestJobs(1, now).size(), 1u);
+}
+
 TEST(MoveJobsQueue, TheNextJobIsPlannedWhenItBegins) {
   Three three(1);
   ASSERT_THAT(three.Start(Reshard(6)), IsOk());
@@ -243,6 +260,37 @@ TEST(MoveJobsControl, CancelAbortsWhatIsOpen) {
   three.world.Settle();
   three.world.Check();
   three.world.CheckAtRest();
+}
+
+// The process of before has handed over units that the next one, on an older copy of the directory,
+// owns by its log.
+TEST(MoveJobsRandom, ANodeOnAnOlderCopyNeverTakesUpdatesOfWhatItHandedOver) {
+  int restored_late = 0;
+  for (const std::uint32_t seed : embla::testing::TestSeeds(40)) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    Three three(seed);
+    const NodeId node = *three.world.FindNode("a");
+    ASSERT_THAT(three.Start({.goal = DrainGoal{"a"}}), IsOk());
+    const auto run = [&](unsigned steps) {
+      for (unsigned i = 0; i < steps; ++i) {
+        three.world.Step();
+        if (i % 5 == 0) three.world.Check();
+      }
+    };
+    run(random() % 400);
+    three.world.CopyDirectory(node);
+    run(random() % 1200);
+    three.world.RestoreDirectory(node);
+    if (three.Get(1).job.units_moved > 0) ++restored_late;
+    ASSERT_TRUE(three.world.RunToEnd(1, 400000));
+    EXPECT_EQ(three.Get(1).job.state, JobState::kDone) << three.Get(1).job.error;
+    three.world.Settle();
+    three.world.Check();
+    three.world.CheckAtRest();
+    EXPECT_FALSE(three.world.IsHeld(node));
+  }
+  EXPECT_GT(restored_late, 5);
 }
 
 TEST(MoveJobsFailure, ThreeRefusalsFailTheJob) {

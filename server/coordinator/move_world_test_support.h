@@ -31,6 +31,7 @@ class MoveWorld {
   NodeId AddNode(const std::string& name) {
     const NodeId id = c_.Register(name);
     names_[id] = name;
+    boots_[id] = 1;
     return id;
   }
 
@@ -78,13 +79,15 @@ class MoveWorld {
   // The coordinator is another process, and every node links again.
   void RestartCoordinator() {
     c_.Restart();
-    for (const auto& [id, name] : names_) c_.Register(name);
+    for (const auto& [id, name] : names_) Register(id);
     TakeEffects();
   }
   void TakeEffects() {
     for (Effect& effect : c_->TakeEffects()) {
       if (const auto* orders = std::get_if<SendOrders>(&effect)) {
         for (const UnitOrder& order : orders->orders) Send({}, orders->node, order.unit, order);
+      } else if (const auto* serve = std::get_if<LetServe>(&effect)) {
+        held_.erase(serve->node);
       }
     }
   }
@@ -92,7 +95,12 @@ class MoveWorld {
     c_.Advance(step);
     for (const auto& [id, name] : names_) {
       if (dead_.contains(id)) continue;
-      ASSERT_THAT(c_.Install(id), testing::IsOk());
+      const absl::Status heard = c_.Install(id, boots_[id]);
+      if (absl::IsUnavailable(heard)) {
+        Register(id);
+      } else {
+        ASSERT_THAT(heard, testing::IsOk());
+      }
     }
     c_->Tick(c_.now());
     TakeEffects();
@@ -116,9 +124,33 @@ class MoveWorld {
   }
   void Revive(NodeId node) {
     dead_.erase(node);
-    ++boot_id_;
     c_.Register(names_[node]);
   }
+  // The node's directory as it is now.
+  void CopyDirectory(NodeId node) {
+    copy_.clear();
+    for (const auto& [at, state] : units_) {
+      if (at.first == node) copy_[at.second] = state.durable;
+    }
+  }
+  // The node dies, and its next process begins on the copy. Of the one before only peers hear
+  // still.
+  void RestoreDirectory(NodeId node) {
+    for (auto& [at, state] : units_) {
+      if (at.first != node) continue;
+      state = Recovered(copy_[at.second], {}, kChunks);
+      state.is_covered = Owns(state);
+    }
+    std::erase_if(messages_, [node](const Message& m) {
+      return (m.from == node && m.to == NodeId{}) || (m.from == NodeId{} && m.to == node);
+    });
+    c_->NodeDisconnected(node, boots_[node], c_.now());
+    ++boots_[node];
+    held_.insert(node);
+    Register(node);
+    TakeEffects();
+  }
+  bool IsHeld(NodeId node) const { return held_.contains(node); }
   // Every reservation of memory fails from now on, or does not.
   void RefuseAll(bool refuse) { refuses_ = refuse; }
 
@@ -137,7 +169,8 @@ class MoveWorld {
         const UnitUpdate update{.session = SessionId{1}, .seq = UpdateSeq{++seq_}, .chunks = {0}};
         const auto at = units_.find({id, unit});
         if (at == units_.end()) continue;
-        const bool takes = CheckUpdate(at->second, update).status == PartStatus::kApplied;
+        const bool takes =
+            !held_.contains(id) && CheckUpdate(at->second, update).status == PartStatus::kApplied;
         const bool is_newer = at->second.durable.epoch > stored->record.epoch;
         ASSERT_TRUE(!takes || id == owner || is_newer)
             << name << " takes updates of " << KeyOf(unit);
@@ -197,6 +230,21 @@ class MoveWorld {
     Body body;
   };
 
+  void Register(NodeId node) {
+    NodeRegistration registration = CoordinatorHarness::Registration(names_[node], boots_[node]);
+    for (auto& [at, state] : units_) {
+      if (at.first != node) continue;
+      const UnitId& unit = at.second;
+      registration.units.push_back({.table = unit.table,
+                                    .column_granule = unit.column_granule,
+                                    .granule_begin = unit.row_granule,
+                                    .granule_end = unit.row_granule + 1,
+                                    .standing = StandingOf(state),
+                                    .device = devices_[at]});
+    }
+    ASSERT_THAT(c_->RegisterNode(registration, c_.now()), testing::IsOk());
+  }
+
   UnitState& StateOf(NodeId node, const UnitId& unit) {
     const auto [entry, is_new] = units_.try_emplace({node, unit});
     if (is_new) entry->second = Recovered({}, {}, kChunks);
@@ -204,8 +252,11 @@ class MoveWorld {
   }
 
   void Send(NodeId from, NodeId to, const UnitId& unit, const Body& body) {
-    if (dead_.contains(to) || messages_.size() >= 4000) return;
-    messages_.push_back({from, to, unit, body});
+    if (dead_.contains(to)) return;
+    const Message message{from, to, unit, body};
+    // Nodes do not ask again so soon that what is on its way only grows.
+    if (messages_.size() < 400) return messages_.push_back(message);
+    messages_[random_() % messages_.size()] = message;
   }
 
   void Deliver() {
@@ -224,13 +275,16 @@ class MoveWorld {
       c_->OnMoveReports(message.from, reports, c_.now());
       return TakeEffects();
     }
+    if (held_.contains(message.to) && !std::holds_alternative<UnitOrder>(message.body)) return;
     std::visit([&](const auto& body) { Receive(message, body); }, message.body);
   }
   void Receive(const Message& m, const UnitOrder& order) {
     const bool is_open = order.record.phase == MovePhase::kOpen;
     if (is_open && order.record.target == m.to) targets_[{m.to, m.unit}] = order.target_device;
-    On(m.to, m.unit, RecordEvent{order.record});
+    On(m.to, m.unit, RecordEvent{order.record, order.source_is_lost});
     if (order.cancels) On(m.to, m.unit, CancelEvent{order.record, order.source_is_lost});
+    if (!order.settles || Owns(StateOf(m.to, m.unit))) return;
+    Report(m.to, m.unit, UnitReport::Kind::kSettled, order.record.move);
   }
   void Receive(const Message& m, const Pull& pull) { On(m.to, m.unit, PullEvent{m.from, pull}); }
   void Receive(const Message& m, const Chunk& chunk) { On(m.to, m.unit, ChunkEvent{chunk}); }
@@ -308,6 +362,7 @@ class MoveWorld {
   }
   void Update() {
     const auto [node, unit] = Anywhere();
+    if (held_.contains(node)) return;
     const UpdateSeq seq{++seq_};
     On(node, unit,
        UnitUpdate{.session = SessionId{1},
@@ -338,7 +393,9 @@ class MoveWorld {
   bool refuses_ = false;
   bool is_settling_ = false;
   std::uint64_t seq_ = 0;
-  std::uint64_t boot_id_ = 1;
+  std::map<NodeId, std::uint64_t> boots_;  // Ids of processes.
+  std::set<NodeId> held_;                  // Nodes whose process answers only the coordinator yet.
+  std::map<UnitId, UnitDurable> copy_;     // A directory.
 };
 
 }  // namespace embla

@@ -62,6 +62,15 @@ class SessionLeases {
   // Whether sessions of which nothing was heard in this process's life are over.
   bool has_run_once() const { return uptime_ >= lease_; }
   bool Has(SessionId session) const { return leases_.contains(session); }
+  // The first `count` sessions by id, and how many calls of their clients are open.
+  std::vector<std::pair<SessionId, int>> First(std::size_t count) const {
+    std::vector<std::pair<SessionId, int>> first;
+    for (const auto& [session, lease] : leases_) {
+      if (first.size() == count) break;
+      first.emplace_back(session, lease.watches);
+    }
+    return first;
+  }
   std::size_t size() const { return leases_.size(); }
 
  private:

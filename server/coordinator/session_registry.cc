@@ -270,6 +270,11 @@ TrainerSession SessionRegistry::LatestOf(const std::string& trainer) const {
   return known == trainers_.end() ? TrainerSession() : known->second.latest;
 }
 
+std::string SessionRegistry::TrainerOf(SessionId session) const {
+  const auto known = trainer_of_.find(session);
+  return known == trainer_of_.end() ? std::string() : known->second;
+}
+
 absl::Status SessionRegistry::TidySome() {
   std::vector<StateWrite> writes;
   std::vector<SessionId> over;
@@ -299,6 +304,10 @@ SessionNews SessionRegistry::TakeNews() {
   SessionNews news{++number_, std::exchange(fresh_, {})};
   SessionSet unsettled = news.closed.refused.Minus(closed_.settled);
   if (!unsettled.empty()) told_.emplace_back(news.number, std::move(unsettled));
+  if (told_.size() > kNewsWaitingMax) {  // A node that counts has been away for long.
+    told_[1].second.Include(told_[0].second);
+    told_.pop_front();
+  }
   return news;
 }
 

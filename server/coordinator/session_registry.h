@@ -62,6 +62,8 @@ class SessionRegistry {
   absl::Status SetLatestOf(const std::string& trainer, const TrainerSession& latest);
   // 0 and 0: the trainer has none that is not over.
   TrainerSession LatestOf(const std::string& trainer) const;
+  // The trainer whose latest session it is; empty: no trainer's.
+  std::string TrainerOf(SessionId session) const;
   // Deletes some of what is of no use any more: trainers whose latest sessions have settled, and
   // blocks of processes whose sessions are all closed. Errors: those of the store.
   absl::Status TidySome();
@@ -69,6 +71,10 @@ class SessionRegistry {
   // News that nodes have not been told yet.
   bool has_news() const { return !fresh_.refused.empty() || !fresh_.settled.empty(); }
   SessionNews TakeNews();
+  // Most news that wait to be taken in by all nodes. Beyond it the oldest two become one: their
+  // sessions are settled together, when the nodes have said the later number.
+  static constexpr std::size_t kNewsWaitingMax = 1024;
+  std::size_t news_waiting() const { return told_.size(); }
   // For a node that has just come, and hears of all later news.
   SessionNews all() const { return {number_, closed_}; }
   // Every node that counts has taken the news up to `number` in; none: there is no such node.

@@ -125,6 +125,28 @@ TEST(SessionRegistryClose, IsThereAfterARestart) {
   EXPECT_EQ(registry.all().closed.refused.size(), 1000u);
 }
 
+// A node with slices may be away for weeks, while trainers come and go.
+TEST(SessionRegistryNews, ThatWaitForANodeAreBoundedAndSettleNothingTooEarly) {
+  MemoryStateStore store;
+  SessionRegistry registry = Load(store, 5);
+  const std::vector<SessionId> sessions = Give(registry, 2 * 3000);
+  std::vector<std::pair<SessionId, std::uint64_t>> told;  // With the number of their news.
+  for (std::size_t i = 0; i < sessions.size(); i += 2) {
+    ASSERT_THAT(registry.Close({&sessions[i], 1}), IsOk());
+    told.emplace_back(sessions[i], registry.TakeNews().number);
+    ASSERT_LE(registry.news_waiting(), SessionRegistry::kNewsWaitingMax);
+  }
+  for (const auto& [session, number] : told) ASSERT_GE(registry.NewsOf(session), number);
+  const std::uint64_t middle = told[told.size() / 2].second;
+  registry.Settle(middle);
+  for (const auto& [session, number] : told) {
+    ASSERT_TRUE(!registry.IsSettled(session) || number <= middle) << ToInt(session);
+  }
+  registry.Settle(told.back().second);
+  for (const auto& [session, number] : told) ASSERT_TRUE(registry.IsSettled(session));
+  EXPECT_EQ(registry.news_waiting(), 0u);
+}
+
 TEST(SessionRegistryUnite, TakesInWhatOthersKnowAndBoundsIt) {
   MemoryStateStore store;
   SessionRegistry registry = Load(store, 5);

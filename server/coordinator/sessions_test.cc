@@ -343,6 +343,24 @@ TEST_F(CoordinatorLeases, AClientThatWatchesKeepsItsSessionAndOneThatHasGoneDoes
   EXPECT_EQ(c_->Status().sessions_open, 0u);
 }
 
+TEST_F(CoordinatorLeases, TheFirstOpenSessionsAreToldForPeople) {
+  c_.Register("n0");
+  const SessionId first = Open().session;
+  const auto trainer = Connect("t0", 7);
+  ASSERT_THAT(trainer, IsOk());
+  const auto ranked = c_->OpenSession({.rank = Rank{1}, .ranks = 2});
+  ASSERT_THAT(ranked, IsOk());
+  c_->HearSession(first, 1);
+  const std::vector<SessionView> views = c_->FirstSessions(10);
+  ASSERT_EQ(views.size(), 3u);
+  EXPECT_EQ(views[0].session, first);
+  EXPECT_EQ(views[0].watches, 1);
+  EXPECT_EQ(views[1].trainer, "t0");
+  EXPECT_EQ(views[2].rank, Rank{1});
+  EXPECT_EQ(views[2].ranks, 2u);
+  EXPECT_EQ(c_->FirstSessions(2).size(), 2u);
+}
+
 TEST_F(CoordinatorLeases, NoOutageEndsASessionAndALeaseBeginsAnewAfterwards) {
   const SessionId silent = Open().session;
   const SessionId back = Open().session;

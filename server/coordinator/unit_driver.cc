@@ -101,10 +101,11 @@ void UnitDriver::Step(const UnitId& unit, OpenUnit& open, const CoordinatorEvent
     if (const auto* put = std::get_if<PutToStore>(&action)) {
       AddPut(unit, *put, now_);
     } else if (const auto* tell = std::get_if<TellRecord>(&action)) {
-      Tell(tell->to, OrderFor(unit, tell->record, open.way));
+      Tell(tell->to, OrderFor(unit, {tell->record, open.revision}, open.way));
     } else if (const auto* cancel = std::get_if<TellCancel>(&action)) {
-      UnitOrder order = OrderFor(unit, cancel->record, open.way);
+      UnitOrder order = OrderFor(unit, {cancel->record, open.revision}, open.way);
       order.cancels = true;
+      order.source_is_lost = cancel->source_is_lost;
       Tell(cancel->to, std::move(order));
     } else {
       Read(unit, open);
@@ -132,10 +133,26 @@ void UnitDriver::AddPut(const UnitId& unit, const PutToStore& put, absl::Time no
   }
 }
 
-UnitOrder UnitDriver::OrderFor(const UnitId& unit, const UnitRecord& record, const Way& way) const {
+// A source that has lost a part of its log cannot say it again: it neither knows that it has let go
+// of the unit, nor, if that had come to it since, that it ever had it.
+UnitDriver::Word UnitDriver::WordOfSource(const UnitId& unit, const StoredUnit& stored) const {
+  const UnitRecord& record = stored.record;
+  if (cluster_.IsForgotten(record.source)) return Word::kNone;
+  if (!cluster_.IsLost(record.source, stored.revision)) return Word::kItsOwn;
+  const UnitStanding standing = cluster_.StandingOf(record.source, unit);
+  using State = UnitStanding::State;
+  if (standing.state == State::kHandedOver && standing.last_move == record.move) {
+    return Word::kReleased;
+  }
+  const bool may_release = standing.state == State::kOwned || standing.state == State::kComing;
+  return may_release ? Word::kUnknowing : Word::kNone;
+}
+
+UnitOrder UnitDriver::OrderFor(const UnitId& unit, const StoredUnit& stored, const Way& way) const {
+  const Word word = WordOfSource(unit, stored);
   return {.unit = unit,
-          .record = record,
-          .source_is_lost = cluster_.IsForgotten(record.source),
+          .record = stored.record,
+          .source_is_lost = word == Word::kUnknowing || word == Word::kNone,
           .target_device = way.to.index,
           .run = way.run,
           .plan = cluster_.plan()->version()};
@@ -151,7 +168,13 @@ void UnitDriver::Cancel(const UnitId& unit, OpenUnit& open, const std::string& r
   if (!open.IsOpen() || handed_over_.contains(unit)) return;
   open.reason = reason;
   const UnitRecord& record = open.state.record;
-  const bool source_is_lost = cluster_.IsForgotten(record.source);
+  const auto has_no_word = [&] {
+    return WordOfSource(unit, {record, open.revision}) == Word::kNone;
+  };
+  // Nobody would take the unit over any more, if the source had handed it over after all.
+  if (has_no_word()) Read(unit, open);
+  if (!open.IsOpen()) return;
+  const bool source_is_lost = has_no_word();
   if (source_is_lost && cluster_.IsForgotten(record.target)) {
     return Step(unit, open, ReportEvent{{ReportKind::kAborted, record.move}});
   }
@@ -167,7 +190,8 @@ void UnitDriver::CancelAll(const std::string& reason) {
   for (auto& [unit, open] : open_) Cancel(unit, open, reason);
 }
 
-bool UnitDriver::IsSentBy(NodeId node, const UnitReport& report, const UnitRecord& record) const {
+bool UnitDriver::IsSentBy(NodeId node, const UnitReport& report, const StoredUnit& stored) const {
+  const UnitRecord& record = stored.record;
   switch (report.kind) {
     case UnitReport::Kind::kHandedOver:
     case UnitReport::Kind::kRefused:
@@ -176,7 +200,8 @@ bool UnitDriver::IsSentBy(NodeId node, const UnitReport& report, const UnitRecor
       return node == record.target;
     case UnitReport::Kind::kAborted:
       return node == record.source ||
-             (node == record.target && cluster_.IsForgotten(record.source));
+             (node == record.target && (cluster_.IsForgotten(record.source) ||
+                                        cluster_.IsLost(record.source, stored.revision)));
     case UnitReport::Kind::kReadRecord:
     case UnitReport::Kind::kProgress:
     case UnitReport::Kind::kSettled:
@@ -191,7 +216,7 @@ void UnitDriver::OnReport(NodeId node, const UnitReport& report, absl::Time now)
   if (report.kind == UnitReport::Kind::kReadRecord) return AnswerReader(node, report.unit);
   const auto entry = open_.find(report.unit);
   const bool is_of_open = entry != open_.end() && report.move == entry->second.state.record.move;
-  if (is_of_open && IsSentBy(node, report, entry->second.state.record)) {
+  if (is_of_open && IsSentBy(node, report, {entry->second.state.record, entry->second.revision})) {
     Carry(node, entry->second, report, now);
   } else if (report.kind != UnitReport::Kind::kProgress &&
              report.kind != UnitReport::Kind::kSettled) {
@@ -216,7 +241,10 @@ void UnitDriver::Carry(NodeId node, OpenUnit& open, const UnitReport& report, ab
                                            : report.message);
     case UnitReport::Kind::kAborted:
       if (open.reason.empty()) open.reason = "the source gave it up";
-      return fact(ReportKind::kAborted);
+      return Step(unit, open,
+                  ReportEvent{.report = {ReportKind::kAborted, report.move},
+                              .is_of_next_life = node == open.state.record.source &&
+                                                 cluster_.IsLost(node, open.revision)});
     case UnitReport::Kind::kProgress:
       if (report.bytes_sent <= open.bytes_sent) return;
       open.bytes_sent = report.bytes_sent;
@@ -233,7 +261,7 @@ void UnitDriver::AnswerReader(NodeId node, const UnitId& unit) {
   const absl::StatusOr<StoredUnit> stored = ReadUnit(store_, *cluster_.plan(), unit);
   if (!stored.ok()) return;  // The table was dropped.
   const Way way = entry == open_.end() ? Way{} : entry->second.way;
-  Tell(node, OrderFor(unit, stored->record, way));
+  Tell(node, OrderFor(unit, *stored, way));
 }
 
 // Repeats the end of a move to the nodes that still work on it and have missed the end.
@@ -251,9 +279,10 @@ void UnitDriver::Tick(absl::Time now) {
                            cluster_.IsLive(open.way.to.node);
     if (handed_over_.contains(unit)) continue;
     if (!both_live) open.progressed = now;  // A dead node is waited for.
-    const bool source_is_lost = cluster_.IsForgotten(open.state.record.source);
-    if (source_is_lost && now - open.told >= options_.repeat_after) {
-      Cancel(unit, open, "its source is lost");
+    const NodeId source = open.state.record.source;
+    const bool is_lost = cluster_.IsForgotten(source) || cluster_.IsLost(source, open.revision);
+    if (is_lost && now - open.told >= options_.repeat_after) {
+      Cancel(unit, open, "its source has lost what it knew of it");
     }
     if (now - open.progressed > options_.stall_after) {
       Cancel(unit, open,

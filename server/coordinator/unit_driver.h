@@ -16,8 +16,10 @@
 #include "core/plan/plan.h"
 #include "server/coordinator/move_job.h"
 #include "server/coordinator/state_records.h"
+#include "server/coordinator/unit_records.h"
 #include "server/migration/coordinator_step.h"
 #include "server/migration/move_orders.h"
+#include "server/migration/unit_standing.h"
 #include "server/state_store/state_store.h"
 
 namespace embla {
@@ -30,6 +32,11 @@ class MoveCluster {
   virtual bool IsLive(NodeId node) const = 0;
   // The operator has said that the node is lost: nothing is waited for that it would say.
   virtual bool IsForgotten(NodeId node) const = 0;
+  // Whether a record that was written at `written` knows `node` from a process before the present
+  // one, and something of that one's log is lost.
+  virtual bool IsLost(NodeId node, Revision written) const = 0;
+  // The unit as the node's present process knew it when it registered.
+  virtual UnitStanding StandingOf(NodeId node, const UnitId& unit) const = 0;
   // Makes `edit` the next plan. The revision is that of everything written. Errors as
   // StateStore::Commit.
   virtual absl::StatusOr<Revision> PutPlan(PlanEdit edit) = 0;
@@ -105,10 +112,13 @@ class UnitDriver {
   void Step(const UnitId& unit, OpenUnit& open, const CoordinatorEvent& event);
   void Read(const UnitId& unit, OpenUnit& open);
   void AddPut(const UnitId& unit, const PutToStore& put, absl::Time now);
-  UnitOrder OrderFor(const UnitId& unit, const UnitRecord& record, const Way& way) const;
+  UnitOrder OrderFor(const UnitId& unit, const StoredUnit& stored, const Way& way) const;
   void Tell(NodeId node, UnitOrder order);
   void Cancel(const UnitId& unit, OpenUnit& open, const std::string& reason);
-  bool IsSentBy(NodeId node, const UnitReport& report, const UnitRecord& record) const;
+  // The source's word about the move that `stored` has, as its present process can give it.
+  enum class Word : std::uint8_t { kItsOwn, kReleased, kUnknowing, kNone };
+  Word WordOfSource(const UnitId& unit, const StoredUnit& stored) const;
+  bool IsSentBy(NodeId node, const UnitReport& report, const StoredUnit& stored) const;
   void Carry(NodeId node, OpenUnit& open, const UnitReport& report, absl::Time now);
   void AnswerReader(NodeId node, const UnitId& unit);
   void TellEnds(const UnitId& unit);

@@ -18,6 +18,11 @@ constexpr absl::Duration kTellAgain = absl::Seconds(1);
 
 bool IsOwned(const UnitStanding& standing) { return standing.state == UnitStanding::State::kOwned; }
 
+// A node may serve the unit, or take it over, though it is another node's by now.
+bool MayBeBehind(const UnitStanding& standing) {
+  return IsOwned(standing) || standing.state == UnitStanding::State::kComing;
+}
+
 }  // namespace
 
 // Without a record a unit is at epoch 1 where the plan says.
@@ -53,7 +58,7 @@ absl::Status UnitSettler::Hear(NodeId node, std::vector<UnitStandings> units, ab
   const PlanPtr plan = cluster_.plan();
   for (const UnitStandings& run : units) {
     const TablePlan* const here = plan->FindTable(run.table);
-    if (here == nullptr || here->replicated() || !IsOwned(run.standing)) continue;
+    if (here == nullptr || here->replicated() || !MayBeBehind(run.standing)) continue;
     if (!known.has_value() || table != run.table) {
       EMBLA_ASSIGN_OR_RETURN(known, Units::Of(store_, *here));
       table = run.table;
@@ -70,7 +75,9 @@ void UnitSettler::Compare(NodeId node, const UnitStandings& units, const Units& 
     const UnitId unit{units.table, granule, units.column_granule};
     const std::optional<UnitRecord> record = known.Find(unit);
     if (!record.has_value()) return;
-    if (units.standing.epoch > record->epoch) {
+    if (!IsOwned(units.standing)) {
+      if (SaysAborted(*record, units.standing.last_move)) settling_[node].insert(unit);
+    } else if (units.standing.epoch > record->epoch) {
       const MoveId move = std::max(record->move, units.standing.last_move);
       const NodeId source = record->owner == node ? NodeId{} : record->owner;
       raises->insert_or_assign(
@@ -197,7 +204,8 @@ absl::Status UnitSettler::WriteBatch(const Raises& batch, absl::Time now) {
                     .from = {},
                     .to = raise.device});
     const NodeId before = stored.record.owner;
-    if (before != raise.record.owner && Claims(before, unit)) losers.emplace_back(before, unit);
+    if (before != raise.record.owner && IsOwned(StandingOf(before, unit)))
+      losers.emplace_back(before, unit);
     orders_[raise.record.owner].push_back(
         {.unit = unit, .record = raise.record, .plan = Next(plan->version())});
     if (raise.was_forgotten) ++forgotten;
@@ -214,14 +222,15 @@ absl::Status UnitSettler::WriteBatch(const Raises& batch, absl::Time now) {
   return absl::OkStatus();
 }
 
-bool UnitSettler::Claims(NodeId node, const UnitId& unit) const {
+UnitStanding UnitSettler::StandingOf(NodeId node, const UnitId& unit) const {
   const auto units = heard_.find(node);
-  return units != heard_.end() &&
-         std::ranges::any_of(units->second, [&unit](const UnitStandings& run) {
-           return run.table == unit.table && run.column_granule == unit.column_granule &&
-                  run.granule_begin <= unit.row_granule && unit.row_granule < run.granule_end &&
-                  IsOwned(run.standing);
-         });
+  if (units == heard_.end()) return {};
+  for (const UnitStandings& run : units->second) {
+    const bool has = run.table == unit.table && run.column_granule == unit.column_granule &&
+                     run.granule_begin <= unit.row_granule && unit.row_granule < run.granule_end;
+    if (has) return run.standing;
+  }
+  return {};
 }
 
 absl::Status UnitSettler::OnReport(NodeId node, const UnitReport& report, absl::Time now) {

@@ -38,6 +38,10 @@ class UnitSettler {
   // readable.
   absl::Status Hear(NodeId node, std::vector<UnitStandings> units, absl::Time now);
   bool HasHeard(NodeId node) const { return heard_.contains(node); }
+  // Whether the node has nothing, as far as it has said, that it is to let go of.
+  bool IsSettled(NodeId node) const { return !settling_.contains(node); }
+  // Standing of the unit when the node registered; elsewhere, if it said nothing.
+  UnitStanding StandingOf(NodeId node, const UnitId& unit) const;
   // All nodes of the plan were heard since the coordinator started. Errors as for Hear.
   absl::Status EndForgottenMoves(absl::Time now);
   // Errors as for Hear.
@@ -73,7 +77,6 @@ class UnitSettler {
                                               const std::vector<Standing>& told);
   absl::Status Write(Raises raises, absl::Time now);
   absl::Status WriteBatch(const Raises& batch, absl::Time now);
-  bool Claims(NodeId node, const UnitId& unit) const;
 
   StateStore& store_;     // Not owned; outlives this object.
   MoveCluster& cluster_;  // Not owned; outlives this object.

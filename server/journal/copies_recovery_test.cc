@@ -1,7 +1,7 @@
 // The copies of a data_parallel table while plans add and remove them and change the primary:
-// messages are lost, repeated and delayed, plans reach nodes at any time, and any node is killed at
-// any moment and begins again from its journal. No acknowledged update is lost, none is applied
-// twice, and a copy that serves lookups has every acknowledged update, always.
+// messages are lost, repeated, late and overtaken, plans reach nodes at any time, and any node is
+// killed at any moment and begins again from its journal. No acknowledged update is lost, none is
+// applied twice, and a copy that serves lookups has every acknowledged update, always.
 //
 // The coordinator of the test waits before the next plan like server/coordinator/copy_driver.h.
 #include <algorithm>
@@ -40,6 +40,7 @@ constexpr TableId kTable{7};
 constexpr SessionId kSession{3};
 constexpr std::uint32_t kNodes = 3;
 constexpr std::size_t kEventsKept = 60;
+constexpr std::size_t kAtOnce = 4;  // Updates under way.
 // How long a test waits for what must come.
 constexpr absl::Duration kRestMax = absl::Seconds(30);
 
@@ -91,7 +92,8 @@ class CopiesTrial {
       JournaledNode::Options options;
       options.node.name = node.name;
       options.node.devices = node.devices;
-      options.node.replica_backlog_max = 8;
+      options.node.replica_backlog_max = 4;  // Fewer than updates are under way: some wait.
+      options.node.replica_window_rows_max = 7;
       options.node.replica_backoff = absl::Milliseconds(1);
       options.node.replica_timeout = absl::Milliseconds(200);
       options.node.replica_probe_interval = absl::Milliseconds(5);
@@ -114,7 +116,8 @@ class CopiesTrial {
   }
 
   void Run(int steps) {
-    transport_.SetFaults({.lost_request = 50, .lost_answer = 50, .repeated_later = 100});
+    transport_.SetFaults(
+        {.lost_request = 50, .lost_answer = 50, .repeated_later = 100, .overtaken = 100});
     for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) Step();
     transport_.SetFaults({});
     const auto has_come_to_rest = [&] {
@@ -243,7 +246,7 @@ class CopiesTrial {
     }
     lost_ = node;
     Note(absl::StrCat("n", n, " is lost"));
-    answer_ = nullptr;
+    for (Pending& update : pending_) update.answer = nullptr;
     change_ = Change::kLose;
     changed_ = node;
     Inherit();
@@ -305,15 +308,25 @@ class CopiesTrial {
     Note(absl::StrCat("n", n, " is back"));
   }
 
-  // ---- The trainer: one update at a time, sent again until it is acknowledged.
+  // ---- The trainer: some updates at a time, of different rows, each sent again until it is
+  // acknowledged. So a row is as the last acknowledged update left it, or the one under way.
+  struct Pending {
+    std::uint64_t seq = 0;
+    UpdatePartData part;
+    std::map<std::int64_t, std::vector<float>> written = {};                  // Images, or
+    std::vector<std::pair<std::int64_t, std::vector<float>>> gradients = {};  // gradients, by row.
+    std::shared_ptr<Answer> answer = nullptr;                                 // Null: not sent.
+  };
+
   void Train(bool begins) {
-    if (!part_.has_value()) {
-      if (begins) BeginUpdate();
-    } else if (answer_ == nullptr) {
-      Send();
-    } else if (const std::optional<absl::Status> status = answer_->Get()) {
-      answer_ = nullptr;
-      if (status->ok()) return EndUpdate();
+    if (begins && pending_.size() < kAtOnce && random_() % 3 == 0) return BeginUpdate();
+    if (pending_.empty()) return;
+    const auto update = pending_.begin() + static_cast<std::ptrdiff_t>(random_() % pending_.size());
+    if (update->answer == nullptr) {
+      Send(*update);
+    } else if (const std::optional<absl::Status> status = update->answer->Get()) {
+      update->answer = nullptr;
+      if (status->ok()) return EndUpdate(update);
       const bool may_repeat = absl::IsUnavailable(*status) || absl::IsFailedPrecondition(*status) ||
                               absl::IsDeadlineExceeded(*status) || absl::IsNotFound(*status) ||
                               absl::IsResourceExhausted(*status);
@@ -321,19 +334,36 @@ class CopiesTrial {
     }
   }
 
-  // Some rows are written, not stepped.
-  void BeginWrite() {
-    UpdatePartData& data = part_.emplace();
-    data.part.table = kTable;
-    data.part.column_end = spec_.dim;
+  // A row that no update under way has.
+  std::int64_t RandomRow() {
+    for (;;) {
+      const auto row = static_cast<std::int64_t>(random_() % spec_.rows);
+      const bool is_free = std::ranges::none_of(pending_, [row](const Pending& update) {
+        return std::ranges::count(update.part.ids, RowId{row}) > 0;
+      });
+      if (is_free) return row;
+    }
+  }
+
+  void BeginUpdate() {
+    Pending update{.seq = ++seq_, .part = {}};
+    update.part.part.table = kTable;
+    update.part.part.column_end = spec_.dim;
+    // Some rows are written, not stepped.
+    random_() % 4 == 0 ? AddImages(update) : AddGradients(update);
+    Do(update, ahead_);
+    pending_.push_back(std::move(update));
+  }
+  void AddImages(Pending& update) {
+    UpdatePartData& data = update.part;
     data.part.form = UpdatePart::Form::kImages;
     data.part.state_floats = 1 + 2 * spec_.dim;  // Adam's.
     std::set<std::int64_t> rows;
-    for (int i = 0; i < 3; ++i) rows.insert(static_cast<std::int64_t>(random_() % spec_.rows));
+    for (int i = 0; i < 3; ++i) rows.insert(RandomRow());
     std::vector<float> images;
     for (const std::int64_t row : rows) {
       data.ids.push_back(RowId{row});
-      std::vector<float>& image = written_[row];
+      std::vector<float>& image = update.written[row];
       for (std::size_t i = 0; i < data.part.image_floats(); ++i) {
         image.push_back(std::abs(uniform_(random_)));
       }
@@ -341,68 +371,58 @@ class CopiesTrial {
     }
     const auto floats = static_cast<std::uint32_t>(data.part.image_floats());
     data.gradients = EncodeRows(images, floats, DType::kFloat32);
-    WriteTo(ahead_);
   }
-  void WriteTo(TableModel& model) const {
-    for (const auto& [row, image] : written_) {
+  void AddGradients(Pending& update) {
+    std::vector<float> gradients;
+    for (int i = 0; i < 3; ++i) {
+      const std::int64_t row = RandomRow();
+      update.part.ids.push_back(RowId{row});
+      std::vector<float>& gradient =
+          update.gradients.emplace_back(row, std::vector<float>()).second;
+      for (std::uint32_t c = 0; c < spec_.dim; ++c) gradient.push_back(uniform_(random_));
+      gradients.insert(gradients.end(), gradient.begin(), gradient.end());
+    }
+    update.part.gradients = EncodeRows(gradients, spec_.dim, DType::kFloat32);
+  }
+  void Do(const Pending& update, TableModel& model) const {
+    for (const auto& [row, gradient] : update.gradients) model.Add(row, gradient);
+    model.Step(update.seq);
+    for (const auto& [row, image] : update.written) {
       const std::span<const float> all(image);
       model.Write(row, all.first(spec_.dim), all.subspan(spec_.dim));
     }
   }
 
-  void BeginUpdate() {
-    ++seq_;
-    if (random_() % 4 == 0) return BeginWrite();
-    UpdatePartData& data = part_.emplace();
-    data.part.table = kTable;
-    data.part.column_end = spec_.dim;
-    std::vector<float> gradients;
-    for (int i = 0; i < 3; ++i) {
-      data.ids.push_back(RowId{static_cast<std::int64_t>(random_() % spec_.rows)});
-      for (std::uint32_t c = 0; c < spec_.dim; ++c) gradients.push_back(uniform_(random_));
-    }
-    data.gradients = EncodeRows(gradients, spec_.dim, DType::kFloat32);
-    for (std::size_t i = 0; i < data.ids.size(); ++i) {
-      const std::vector<float> row(gradients.begin() + i * spec_.dim,
-                                   gradients.begin() + (i + 1) * spec_.dim);
-      acked_.Add(ToInt(data.ids[i]), row);
-      ahead_.Add(ToInt(data.ids[i]), row);
-    }
-    ahead_.Step(seq_);
-  }
-
   // By the newest plan, or by one that has been replaced.
-  void Send() {
+  void Send(Pending& update) {
     UpdateBatch header;
     header.plan_version = PlanVersion{1};
     header.session = kSession;
-    header.seq = UpdateSeq{seq_};
-    header.first_incomplete = UpdateSeq{seq_};
-    header.step = seq_;
+    header.seq = UpdateSeq{update.seq};
+    header.first_incomplete = UpdateSeq{pending_.front().seq};
+    header.step = update.seq;
     const std::uint32_t to = random_() % 4 == 0 ? random_() % kNodes : ToInt(copies_.front()) - 1;
     if (lost_ == specs_[to].id) return;
-    Packed<UpdateBatch> request = Pack(header, {*part_});
-    answer_ = std::make_shared<Answer>();
+    Packed<UpdateBatch> request = Pack(header, {update.part});
+    update.answer = std::make_shared<Answer>();
     nodes_[to]->node().Update(std::move(request.batch), std::move(request.memory),
                               absl::Now() + absl::Milliseconds(1 + random_() % 200),
-                              [answer = answer_](const absl::StatusOr<UpdateResult>& result) {
+                              [answer = update.answer](const absl::StatusOr<UpdateResult>& result) {
                                 answer->Set(result.status());
                               });
   }
 
-  void EndUpdate() {
-    Note("acknowledged");
-    acked_.Step(seq_);
-    WriteTo(acked_);
-    written_.clear();
-    part_.reset();
+  void EndUpdate(std::deque<Pending>::iterator update) {
+    Note(absl::StrCat("acknowledged ", update->seq));
+    Do(*update, acked_);
+    pending_.erase(update);
     ++acknowledged_;
   }
 
   // ---- What must be true.
   bool IsAtRest() {
     if (lost_) Inherit();
-    if (part_.has_value() || !IsMade()) return false;
+    if (!pending_.empty() || !IsMade()) return false;
     for (const NodeId node : copies_) {
       if (!ViewOf(node).serves) return false;
     }
@@ -417,7 +437,7 @@ class CopiesTrial {
   std::string Describe() {
     std::string text = absl::StrCat("plan ", ToInt(plan_->version()), ", copies");
     for (const NodeId node : copies_) absl::StrAppend(&text, " n", ToInt(node) - 1);
-    absl::StrAppend(&text, ", update ", seq_, part_.has_value() ? " under way" : "");
+    absl::StrAppend(&text, ", update ", seq_, ", ", pending_.size(), " under way");
     for (const NodeSpec& node : specs_) {
       if (lost_ == node.id) continue;
       const ShardNode::CopyView view = ViewOf(node.id);
@@ -432,7 +452,7 @@ class CopiesTrial {
     for (std::uint32_t n = 0; n < kNodes; ++n) CheckCopy(n);
   }
 
-  // Every row is the one after the last acknowledged update, or the one under way.
+  // Every row is the one after its last acknowledged update, or the one under way.
   void CheckCopy(std::uint32_t n) {
     if (lost_ == specs_[n].id) return;
     const absl::Status status =
@@ -481,12 +501,104 @@ class CopiesTrial {
   bool is_dropped_ = false;  // The lost node is in no plan any more.
 
   std::uint64_t seq_ = 0;
-  std::optional<UpdatePartData> part_;                  // Part of the update under way.
-  std::map<std::int64_t, std::vector<float>> written_;  // Its images, if it writes rows.
-  std::shared_ptr<Answer> answer_;
+  std::deque<Pending> pending_;  // By seq.
   std::uint64_t acknowledged_ = 0;
   std::deque<std::string> events_;  // For who looks into a failure.
 };
+
+// A replica alone, told by the test what its primary would tell it.
+class ToldCopyTest : public ::testing::Test {
+ protected:
+  using Kind = ReplicaMessage::Kind;
+  // The answer to a message, set by another thread.
+  struct Told {
+    std::optional<std::uint64_t> order() {
+      const MutexLock lock(mu);
+      if (!ack.has_value()) return std::nullopt;
+      EXPECT_THAT(*ack, IsOk());
+      return ack->ok() ? std::optional((*ack)->order) : std::nullopt;
+    }
+
+    Mutex mu;
+    std::optional<absl::StatusOr<ReplicaAck>> ack ABSL_GUARDED_BY(mu);
+  };
+
+  void SetUp() override {
+    std::vector<NodeSpec> specs(2);
+    TablePlan table{.spec = Spec(), .sharding = ShardingType::kDataParallel, .replicas = {}};
+    for (std::uint32_t n = 0; n < 2; ++n) {
+      specs[n].id = NodeId{n + 1};
+      specs[n].name = absl::StrCat("n", n + 1);
+      specs[n].address = absl::StrCat("127.0.0.1:", n + 1);
+      specs[n].devices = Options().node.devices;
+      table.replicas.push_back(
+          {{.row_end = Spec().rows, .column_end = Spec().dim, .device = {specs[n].id, 0}}});
+    }
+    const auto plan =
+        std::make_shared<const Plan>(PlanVersion{1}, "test", specs, std::vector{table});
+    ASSERT_THAT(copy_.node().InstallPlan(plan, NodeId{2}), IsOk());
+  }
+
+  static JournaledNode::Options Options() {
+    JournaledNode::Options options;
+    options.node.name = "n2";
+    options.node.devices.resize(1, DeviceSpec{DeviceKind::kCpu, std::int64_t{1} << 28});
+    options.journal.level = Durability::kSynced;
+    return options;
+  }
+
+  std::shared_ptr<Told> Tell(Kind kind, std::uint64_t reign, std::uint64_t order) {
+    ReplicaMessage message;
+    message.kind = kind;
+    message.table = kTable;
+    message.reign = reign;
+    message.order = order;
+    message.plan_version = message.term = PlanVersion{1};
+    UpdatePartData data;
+    data.part.table = kTable;
+    data.part.column_end = Spec().dim;
+    data.ids = {RowId{1}};
+    data.gradients = EncodeRows(std::vector<float>(Spec().dim, 1.0f), Spec().dim, DType::kFloat32);
+    UpdateBatch header;
+    header.plan_version = PlanVersion{1};
+    header.session = kSession;
+    header.seq = header.first_incomplete = UpdateSeq{order};
+    Packed<UpdateBatch> packed = Pack(header, {data});
+    if (kind == Kind::kUpdate) message.update = std::move(packed.batch);
+    auto told = std::make_shared<Told>();
+    copy_.node().ApplyReplicated(std::move(message), std::move(packed.memory),
+                                 absl::InfiniteFuture(),
+                                 [told](const absl::StatusOr<ReplicaAck>& ack) {
+                                   const MutexLock lock(told->mu);
+                                   told->ack = ack;
+                                 });
+    return told;
+  }
+  static std::optional<std::uint64_t> AwaitOrder(const std::shared_ptr<Told>& told) {
+    AwaitFor([&] { return told->order().has_value(); }, kRestMax, "an answer");
+    return told->order();
+  }
+
+  JournaledNode copy_{Options()};
+};
+
+// The primary acknowledges what a copy says it has, by whichever message it asks.
+TEST_F(ToldCopyTest, SaysThatItHasAnUpdateWhenItsJournalDoes) {
+  EXPECT_EQ(AwaitOrder(Tell(Kind::kProbe, 77, 1)), 0u);
+  copy_.disk().Hold(SimulatedStorage::Gate::kSync);
+  const auto update = Tell(Kind::kUpdate, 77, 1);
+  const auto probe = Tell(Kind::kProbe, 77, 1);
+  AwaitOrder(Tell(Kind::kUpdate, 78, 1));  // Another reign's, behind them: it is refused at once.
+  EXPECT_FALSE(update->order().has_value());
+  EXPECT_FALSE(probe->order().has_value());
+  copy_.disk().Release(SimulatedStorage::Gate::kSync);
+  EXPECT_EQ(AwaitOrder(update), 1u);
+  EXPECT_EQ(AwaitOrder(probe), 1u);
+  // A probe of what is written needs no record of its own.
+  copy_.disk().Hold(SimulatedStorage::Gate::kSync);
+  EXPECT_EQ(AwaitOrder(Tell(Kind::kProbe, 77, 1)), 1u);
+  copy_.disk().Release(SimulatedStorage::Gate::kSync);
+}
 
 TEST(Copies, NothingIsLostOrDoubledWhileTheyComeGoAndDie) {
   std::uint64_t acknowledged = 0;

@@ -45,8 +45,9 @@ class Encoder {
 
 }  // namespace
 
-DecisionRecord EncodeDecision(const Decision& decision) {
-  RecordWriter out(kRecordHeaderBytes);
+DecisionRecord EncodeDecision(const Decision& decision, std::shared_ptr<const void> memory) {
+  RecordWriter out = memory == nullptr ? RecordWriter(kRecordHeaderBytes)
+                                       : RecordWriter::OfViews(std::move(memory));
   const JournalKind kind = std::visit(Encoder(out), decision);
   return {kind, std::move(out).TakePayload()};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "absl/status/statusor.h"
@@ -16,8 +17,10 @@ struct DecisionRecord {
   JournalKind kind;
   LogPayload payload;
 };
-// A plan is written whole; EncodePlanDeltaRecord writes what differs from another.
-DecisionRecord EncodeDecision(const Decision& decision);
+// A plan is written whole; EncodePlanDeltaRecord writes what differs from another. `memory` keeps
+// what the decision views, and the record views it there; null: the record has copies.
+DecisionRecord EncodeDecision(const Decision& decision,
+                              std::shared_ptr<const void> memory = nullptr);
 
 // Views `bytes`; `before` is the plan of the record of one before it. DataLoss: not such a record.
 // Requires: bytes.data() is aligned to 8; IsDecision.

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint32_t kHasCopy = 1;
 constexpr std::uint32_t kHasGroups = 2;
+constexpr std::size_t kPlaceBytesMin = 32;
 
 absl::Status DamagedImage(const char* record) {
   return absl::DataLossError(absl::StrCat(record, " record of a snapshot: damaged"));
@@ -81,6 +82,27 @@ void Put(const GroupImage& groups, RecordWriter& out) {
     out.Put(groups.updates[group]);
     PutWindows(groups.counted[group], out);
   }
+}
+
+void GetPlace(RecordReader& in, PlacedRows& place) {
+  Slice& slice = place.slice;
+  slice.device.index = in.Get<std::uint32_t>();
+  slice.column_begin = in.Get<std::uint32_t>();
+  slice.column_end = in.Get<std::uint32_t>();
+  slice.row_begin = in.Get<std::int64_t>();
+  slice.row_end = in.Get<std::int64_t>();
+  std::int64_t end = -1;  // End of the run before.
+  const std::uint32_t runs = in.GetCount(2 * sizeof(std::int64_t));
+  for (std::uint32_t i = 0; i < runs; ++i) {
+    RowInterval run{.begin = in.Get<std::int64_t>()};
+    run.end = in.Get<std::int64_t>();
+    const bool fits = run.begin > end && run.begin < run.end && slice.row_begin <= run.begin &&
+                      run.end <= slice.row_end;
+    if (!fits) return in.Fail();
+    place.present.Insert(run);
+    end = run.end;
+  }
+  if (runs == 0 || slice.row_begin < 0 || slice.column_begin >= slice.column_end) in.Fail();
 }
 
 GroupImage GetGroups(RecordReader& in) {
@@ -164,6 +186,42 @@ absl::StatusOr<TableImage> DecodeTableImage(std::span<const std::byte> bytes) {
   if ((flags & kHasCopy) != 0) record.copy = GetCopy(in);
   if ((flags & kHasGroups) != 0) record.groups = GetGroups(in);
   if (!in.at_end() || (flags & ~(kHasCopy | kHasGroups)) != 0) return DamagedImage("table");
+  return record;
+}
+
+std::string EncodePlaces(const PlacesRecord& record) {
+  RecordWriter out;
+  out.Put(ToInt(record.table));
+  out.Put(static_cast<std::uint32_t>(record.places.size()));
+  for (const std::vector<PlacedRows>& of_group : record.places) {
+    out.Put(static_cast<std::uint32_t>(of_group.size()));
+    for (const PlacedRows& place : of_group) {
+      out.Put(place.slice.device.index);
+      out.Put(place.slice.column_begin);
+      out.Put(place.slice.column_end);
+      out.Put(place.slice.row_begin);
+      out.Put(place.slice.row_end);
+      const auto runs = place.present.intervals();
+      out.Put(static_cast<std::uint32_t>(runs.size()));
+      for (const RowInterval& run : runs) {
+        out.Put(run.begin);
+        out.Put(run.end);
+      }
+    }
+  }
+  return std::move(out).Take();
+}
+
+absl::StatusOr<PlacesRecord> DecodePlaces(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  PlacesRecord record;
+  record.table = GetId<TableId>(in);
+  record.places.resize(in.GetCount(sizeof(std::uint32_t)));
+  for (std::vector<PlacedRows>& of_group : record.places) {
+    of_group.resize(in.GetCount(kPlaceBytesMin));
+    for (PlacedRows& place : of_group) GetPlace(in, place);
+  }
+  if (!in.at_end()) return DamagedImage("places");
   return record;
 }
 

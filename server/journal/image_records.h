@@ -30,6 +30,12 @@ struct ImageRecord {
   std::vector<SessionGate::Seen> sessions;
 };
 
+// Behind the record of a table: where its rows are, by replica group.
+struct PlacesRecord {
+  TableId table{};
+  std::vector<std::vector<PlacedRows>> places;
+};
+
 // A piece of the rows that one device had of a window. The pieces of rows follow each other.
 struct RowsRecord {
   RowWindow window;
@@ -46,7 +52,9 @@ struct ImageEndRecord {
 };
 
 std::string EncodeImage(const ImageRecord& record);
+// Without the table's places.
 std::string EncodeTableImage(const TableImage& record);
+std::string EncodePlaces(const PlacesRecord& record);
 // Adds the record to `out`.
 void PutRows(const RowsRecord& record, RecordWriter& out);
 std::string EncodeImageEnd(const ImageEndRecord& record);
@@ -55,6 +63,8 @@ std::string EncodeImageEnd(const ImageEndRecord& record);
 // Requires: bytes.data() is aligned to 8.
 absl::StatusOr<ImageRecord> DecodeImage(std::span<const std::byte> bytes);
 absl::StatusOr<TableImage> DecodeTableImage(std::span<const std::byte> bytes);
+// The devices' node is 0: it is the image's.
+absl::StatusOr<PlacesRecord> DecodePlaces(std::span<const std::byte> bytes);
 absl::StatusOr<RowsRecord> DecodeRows(std::span<const std::byte> bytes);
 absl::StatusOr<ImageEndRecord> DecodeImageEnd(std::span<const std::byte> bytes);
 

@@ -27,15 +27,23 @@ absl::Status AtRecord(LogLsn lsn, absl::StatusCode code, const absl::Status& sta
 absl::Status JournalPlayer::Begin(SnapshotChain snapshots) {
   SnapshotHead& head = snapshots.back()->head();
   EMBLA_RETURN_IF_ERROR(node_.images().Begin(head.image));
-  units_.Restore(head.record.log_process, std::move(head.units));
+  for (const RestoredUnit& unit : head.units) EMBLA_RETURN_IF_ERROR(MakeRoom(unit));
   self_ = head.image.self;
   for (const TableImage& table : head.image.tables) {
     if (table.groups.has_value() && table.groups->is_due) sync_due_.insert(table.table);
     const TableSpec& spec = head.image.plan->FindTable(table.table)->spec;
     if (spec.zch.has_value()) awaited_[table.table].Insert({0, spec.rows});
   }
+  units_.Restore(head.record.log_process, std::move(head.units));
   snapshots_ = std::move(snapshots);
   return absl::OkStatus();
+}
+
+absl::Status JournalPlayer::MakeRoom(const RestoredUnit& unit) {
+  if (!unit.has_memory) return absl::OkStatus();
+  return Await([&](HostDone done) {
+    node_.units().Reserve(unit.unit, unit.device, unit.run, std::move(done));
+  });
 }
 
 absl::Status JournalPlayer::WriteRows(std::uint64_t position) {
@@ -124,6 +132,8 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
     case JournalKind::kUnitAtRest:
     case JournalKind::kRows:
     case JournalKind::kImageEnd:
+    case JournalKind::kUnitMoving:
+    case JournalKind::kPlaces:
       return absl::DataLossError("it is a snapshot's");
   }
   return absl::FailedPreconditionError(
@@ -296,7 +306,7 @@ absl::Status JournalPlayer::PlayChunk(std::span<const std::byte> bytes) {
 absl::Status JournalPlayer::StageChunk(const UnitId& unit, const Chunk& chunk, Buffer rows) {
   EMBLA_RETURN_IF_ERROR(units_.Stage(unit, chunk));
   return Await([&](HostDone done) {
-    node_.units().Stage(unit, chunk.chunk, std::move(rows), std::move(done));
+    node_.units().Stage(unit, chunk.chunk, std::move(rows), ChunkTurn::kNow, std::move(done));
   });
 }
 
@@ -312,6 +322,8 @@ absl::Status JournalPlayer::PlayControl(std::span<const std::byte> bytes) {
   }
   if (own != nullptr) {
     EMBLA_ASSIGN_OR_RETURN(const UnitShape shape, host.ShapeOf(unit));
+    // It has the ids that it was staged with; or these come with its window, and all its rows: they
+    // have changed since the snapshot before.
     Arrive(unit.table, {shape.row_begin, shape.row_end});
     // The mover sets the gate when it begins.
     return Await([&](HostDone done) { host.Install(unit, nullptr, std::move(done)); });

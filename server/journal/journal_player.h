@@ -62,6 +62,8 @@ class JournalPlayer {
   // Writes the snapshots' rows that were read before record `position`.
   absl::Status WriteRows(std::uint64_t position);
   absl::Status WriteRows(SnapshotReader& snapshot, bool is_last, std::uint64_t position);
+  // Memory for a unit that was coming in.
+  absl::Status MakeRoom(const RestoredUnit& unit);
   // From now on updates apply to the rows.
   void Arrive(TableId table, RowInterval rows);
   absl::Status PlayKind(JournalKind kind, Buffer bytes);

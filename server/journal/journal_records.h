@@ -39,6 +39,8 @@ enum class JournalKind : std::uint16_t {
   kUnitAtRest = 32,      //
   kRows = 33,            //
   kImageEnd = 34,        //
+  kUnitMoving = 35,      //
+  kPlaces = 36,          //
 };
 
 inline constexpr std::uint32_t kJournalFormat = 2;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
@@ -220,6 +221,43 @@ TableImage ExampleTableImage() {
   return image;
 }
 
+RestoredUnit ExampleComing() {
+  RestoredUnit unit{.unit = kUnit,
+                    .durable = {.min_move = MoveId{5}, .touched = {Lsn{0}, Lsn{0}}, .import = {}},
+                    .staged = {Lsn{70}, Lsn{0}},
+                    .has_memory = true,
+                    .device = 1,
+                    .run = {16, 48}};
+  unit.durable.import = ImportState{MoveId{5}, NodeId{3}, UnitEpoch{4}};
+  unit.durable.left = ReleasedState{MoveId{2}, NodeId{3}, UnitEpoch{4}};
+  return unit;
+}
+
+RestoredUnit ExampleKept() {
+  RestoredUnit unit{.unit = kUnit,
+                    .durable = {.min_move = MoveId{6},
+                                .lsn = Lsn{60},
+                                .windows = ExampleWindows(),
+                                .touched = {Lsn{59}, Lsn{60}},
+                                .import = {}},
+                    .staged = {Lsn{0}, Lsn{0}},
+                    .run = {}};
+  unit.durable.released = ReleasedState{MoveId{5}, NodeId{3}, UnitEpoch{4}};
+  return unit;
+}
+
+// Two replica groups: a memory with two runs of rows, and none.
+PlacesRecord ExamplePlaces() {
+  PlacedRows place{.slice = {.row_begin = 0,
+                             .row_end = 64,
+                             .column_begin = 0,
+                             .column_end = 4,
+                             .device = {NodeId{}, 1}},
+                   .present = RowIntervals({0, 16})};
+  place.present.Insert({32, 48});
+  return {.table = TableId{7}, .places = {{place}, {}}};
+}
+
 std::string RowsBytes(const RowsRecord& record) {
   RecordWriter out;
   PutRows(record, out);
@@ -252,13 +290,19 @@ std::vector<Example> SnapshotExamples() {
                         .rows_bytes = 20,
                         .offset = 4,
                         .piece = std::as_bytes(std::span(kRows))};
-  return {MakeExample(JournalKind::kImage, EncodeImage(image), DecodeImage, EncodeImage),
-          MakeExample(JournalKind::kTableImage, EncodeTableImage(ExampleTableImage()),
-                      DecodeTableImage, EncodeTableImage),
-          MakeExample(JournalKind::kUnitAtRest, EncodeUnitAtRest(unit), DecodeUnitAtRest,
-                      EncodeUnitAtRest),
-          MakeExample(JournalKind::kRows, RowsBytes(rows), DecodeRows, RowsBytes),
-          MakeExample(JournalKind::kImageEnd, EncodeImageEnd({7}), DecodeImageEnd, EncodeImageEnd)};
+  return {
+      MakeExample(JournalKind::kImage, EncodeImage(image), DecodeImage, EncodeImage),
+      MakeExample(JournalKind::kTableImage, EncodeTableImage(ExampleTableImage()), DecodeTableImage,
+                  EncodeTableImage),
+      MakeExample(JournalKind::kUnitAtRest, EncodeUnitAtRest(unit), DecodeUnitAtRest,
+                  EncodeUnitAtRest),
+      MakeExample(JournalKind::kRows, RowsBytes(rows), DecodeRows, RowsBytes),
+      MakeExample(JournalKind::kImageEnd, EncodeImageEnd({7}), DecodeImageEnd, EncodeImageEnd),
+      MakeExample(JournalKind::kUnitMoving, EncodeUnitMoving(ExampleComing()), DecodeUnitMoving,
+                  EncodeUnitMoving),
+      MakeExample(JournalKind::kUnitMoving, EncodeUnitMoving(ExampleKept()), DecodeUnitMoving,
+                  EncodeUnitMoving),
+      MakeExample(JournalKind::kPlaces, EncodePlaces(ExamplePlaces()), DecodePlaces, EncodePlaces)};
 }
 
 std::vector<Example> AllExamples() {
@@ -318,6 +362,35 @@ TEST(JournalRecords, WhatIsReadIsWhatWasWritten) {
   EXPECT_EQ(update->time, example.Make().time);
   EXPECT_EQ(update->batch.parts[0].ids[1], RowId{-1});
   EXPECT_EQ(update->batch.parts[1].weights[1], 2.0f);
+}
+
+// Whatever is viewed where it lies, the record is the same, and its memory is let go with it.
+TEST(JournalRecords, ViewedAndCopiedDecisionsAreTheSameRecord) {
+  constexpr std::size_t kIds = 301;  // An odd number of floats: what follows is padded.
+  struct Memory {
+    std::vector<RowId> ids = std::vector<RowId>(kIds, RowId{7});
+    std::vector<float> gradients = std::vector<float>(3 * kIds, 0.5f);
+    std::vector<float> squares = std::vector<float>(kIds, 2.0f);
+  };
+  auto memory = std::make_shared<Memory>();
+  DecidedUpdate update = UpdateExample().Make();
+  update.batch.parts.clear();
+  for (const std::size_t ids : {kIds, std::size_t{2}, kIds}) {
+    UpdatePart& part = update.batch.parts.emplace_back();
+    part.table = TableId{7};
+    part.column_end = 3;
+    part.ids = std::span(memory->ids).first(ids);
+    part.gradients = std::as_bytes(std::span(memory->gradients).first(3 * ids));
+    part.row_sum_squares = std::span(memory->squares).first(ids);
+  }
+  for (const Decision& decision :
+       {Decision(update), Decision(CopiedUpdate{TableId{7}, 1, 2, update.batch})}) {
+    DecisionRecord viewed = EncodeDecision(decision, memory);
+    EXPECT_TRUE(viewed.payload.content() == BytesOf(decision));
+    EXPECT_EQ(memory.use_count(), 2);
+    viewed.payload = {};
+    EXPECT_EQ(memory.use_count(), 1);
+  }
 }
 
 TEST(JournalRecords, ClosedSessionsComeBack) {
@@ -475,6 +548,34 @@ TEST(JournalRecords, MutatedRecordsAreRefusedOrWhole) {
     } else {
       ASSERT_TRUE(absl::IsDataLoss(again.status()) || absl::IsFailedPrecondition(again.status()));
     }
+  }
+}
+
+// Read since, and the same bytes as before where there is none.
+TEST(JournalRecords, AUnitAtRestSaysWhereItWent) {
+  RestoredUnit unit{.unit = kUnit, .durable = {.min_move = MoveId{6}}, .staged = {}, .run = {}};
+  const std::size_t bytes = EncodeUnitAtRest(unit).size();
+  unit.durable.left = ReleasedState{.move = MoveId{5}, .to = NodeId{3}, .epoch = UnitEpoch{4}};
+  const std::string encoded = EncodeUnitAtRest(unit);
+  EXPECT_EQ(encoded.size(), bytes + 20);
+  const auto decoded = DecodeUnitAtRest(std::as_bytes(std::span(encoded)));
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(decoded->durable, unit.durable);
+  const auto cut = std::as_bytes(std::span(encoded)).first(bytes + 8);
+  EXPECT_EQ(DecodeUnitAtRest(cut).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(JournalRecords, AUnitOnTheMoveIsWhatItWas) {
+  for (const RestoredUnit& unit : {ExampleComing(), ExampleKept()}) {
+    const Buffer bytes = BufferOf(EncodeUnitMoving(unit));
+    const auto decoded = DecodeUnitMoving(bytes.bytes());
+    ASSERT_THAT(decoded, IsOk());
+    EXPECT_EQ(decoded->durable, unit.durable);
+    EXPECT_EQ(decoded->staged, unit.staged);
+    EXPECT_EQ(decoded->has_memory, unit.has_memory);
+    EXPECT_EQ(decoded->device, unit.device);
+    EXPECT_EQ(decoded->run.row_begin, unit.run.row_begin);
+    EXPECT_EQ(decoded->run.row_end, unit.run.row_end);
   }
 }
 

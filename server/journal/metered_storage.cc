@@ -12,10 +12,13 @@ class MeteredStorage::File final : public LogFile {
   File(std::unique_ptr<LogFile> file, const Meters& meters)
       : file_(std::move(file)), meters_(meters) {}
 
-  absl::Status Append(std::string_view data) override {
-    meters_.bytes.Add(static_cast<double>(data.size()));
-    return file_->Append(data);
+  absl::Status Append(std::span<const std::string_view> pieces) override {
+    std::size_t bytes = 0;
+    for (const std::string_view piece : pieces) bytes += piece.size();
+    meters_.bytes.Add(static_cast<double>(bytes));
+    return file_->Append(pieces);
   }
+  void BeginSync() override { file_->BeginSync(); }
   absl::Status Sync() override {
     const auto start = std::chrono::steady_clock::now();
     const absl::Status status = file_->Sync();
@@ -29,6 +32,12 @@ class MeteredStorage::File final : public LogFile {
   const std::unique_ptr<LogFile> file_;
   const Meters meters_;
 };
+
+absl::Status MeteredStorage::ReadInto(const std::string& name, std::string& content) const {
+  EMBLA_RETURN_IF_ERROR(storage_.ReadInto(name, content));
+  if (meters_.read) meters_.read(content.size());
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<LogFile>> MeteredStorage::Open(const std::string& name,
                                                               std::uint64_t reserved_bytes) {

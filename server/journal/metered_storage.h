@@ -1,7 +1,8 @@
-// A LogStorage that counts what is written to it, and how long its disk takes.
+// A LogStorage that counts what is read from it and written to it, and how long its disk takes.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,15 +17,15 @@ class MeteredStorage final : public LogStorage {
   struct Meters {
     Counter bytes;
     Histogram sync;
+    // Told of bytes that were read, on any thread; may be empty.
+    std::function<void(std::uint64_t bytes)> read = {};
   };
   // `storage` is not owned and outlives this object.
   MeteredStorage(LogStorage& storage, const Meters& meters) : storage_(storage), meters_(meters) {}
 
   const std::string& path() const override { return storage_.path(); }
   absl::StatusOr<std::vector<std::string>> List() const override { return storage_.List(); }
-  absl::Status ReadInto(const std::string& name, std::string& content) const override {
-    return storage_.ReadInto(name, content);
-  }
+  absl::Status ReadInto(const std::string& name, std::string& content) const override;
   absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& name,
                                                 std::uint64_t reserved_bytes) override;
   absl::Status Rename(const std::string& from, const std::string& to) override {

@@ -68,6 +68,7 @@ std::string FormatIdentity(const NodeIdentity& identity) {
                    ToInt(identity.node_id), "\nkey-file ", identity.key_path, "\ngeneration ",
                    identity.generation, "\nstore-revision ", identity.store_revision, "\nplan ",
                    ToInt(identity.plan_version), "\ntable ", ToInt(identity.table), "\n");
+  if (!identity.place.empty()) absl::StrAppend(&text, "place ", identity.place, "\n");
   if (!identity.testimony.empty()) {
     absl::StrAppend(&text, "testimony ", identity.testimony, "\n");
   }
@@ -95,6 +96,7 @@ absl::StatusOr<NodeIdentity> ParseIdentity(std::string_view content) {
   identity.node = TextOf(lines, "node");
   identity.cluster_id = TextOf(lines, "cluster");
   identity.key_path = TextOf(lines, "key-file");
+  identity.place = TextOf(lines, "place");
   identity.testimony = TextOf(lines, "testimony");
   EMBLA_ASSIGN_OR_RETURN(const std::uint64_t node_id, NumberOf(lines, "node-id"));
   EMBLA_ASSIGN_OR_RETURN(identity.generation, NumberOf(lines, "generation"));
@@ -110,6 +112,7 @@ absl::StatusOr<NodeIdentity> ParseIdentity(std::string_view content) {
 absl::StatusOr<std::unique_ptr<NodeDirectory>> NodeDirectory::Open(const std::string& directory,
                                                                    const std::string& node) {
   const std::string path = directory + "/identity";
+  std::string place = PlaceOfFile(directory + "/LOCK").value_or("");
   const absl::StatusOr<std::string> content = ReadFile(path);
   if (absl::IsNotFound(content.status())) {
     if (HasLog(directory)) {
@@ -117,7 +120,7 @@ absl::StatusOr<std::unique_ptr<NodeDirectory>> NodeDirectory::Open(const std::st
     }
     const NodeIdentity made{.directory_id = RandomHexId(), .node = node};
     EMBLA_RETURN_IF_ERROR(AtomicWriteFile(path, FormatIdentity(made)));
-    return std::unique_ptr<NodeDirectory>(new NodeDirectory(path, made));
+    return std::unique_ptr<NodeDirectory>(new NodeDirectory(path, std::move(place), made));
   }
   EMBLA_RETURN_IF_ERROR(content.status());
   absl::StatusOr<NodeIdentity> identity = ParseIdentity(*content);
@@ -127,7 +130,8 @@ absl::StatusOr<std::unique_ptr<NodeDirectory>> NodeDirectory::Open(const std::st
         absl::StrCat(directory, " is the data directory of node ", identity->node,
                      ", this is node ", node, ": give it its own directory, or an empty one"));
   }
-  return std::unique_ptr<NodeDirectory>(new NodeDirectory(path, *std::move(identity)));
+  return std::unique_ptr<NodeDirectory>(
+      new NodeDirectory(path, std::move(place), *std::move(identity)));
 }
 
 NodeIdentity NodeDirectory::identity() const {
@@ -152,6 +156,13 @@ absl::Status NodeDirectory::NotePlan(PlanVersion version, TableId table) {
   NodeIdentity next = identity();
   next.plan_version = std::max(next.plan_version, version);
   next.table = std::max(next.table, table);
+  return Write(next);
+}
+
+absl::Status NodeDirectory::NotePlace() {
+  MutexLock lock(write_mu_);
+  NodeIdentity next = identity();
+  next.place = place_;
   return Write(next);
 }
 

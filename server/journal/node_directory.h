@@ -25,6 +25,9 @@ struct NodeIdentity {
   std::uint64_t store_revision = 0;
   PlanVersion plan_version{};
   TableId table{};
+  // Where the directory was when its node was let serve last: device, inode and birth time of its
+  // lock's file, which copies do not keep. Empty: not known.
+  std::string place = {};
   // A line that only the coordinator reads: it is told so when the node registers again.
   std::string testimony = {};
   bool operator==(const NodeIdentity&) const = default;
@@ -44,19 +47,29 @@ class NodeDirectory {
                                                              const std::string& node);
 
   NodeIdentity identity() const;
+  // Whether the directory was copied to where it is, as far as its place tells. One that is copied
+  // over its own files, or with its whole file system, is not found out.
+  bool was_copied() const { return was_copied_; }
   // The node is registered. Durable when this returns; no write, if nothing is new.
   absl::Status NoteRegistered(const NodeIdentity& seen);
   // A plan is installed, whose tables have at most the id `table`. Likewise.
   absl::Status NotePlan(PlanVersion version, TableId table);
+  // The node may serve from this directory.
+  absl::Status NotePlace();
   // InvalidArgument: it has a line break, or is too long.
   absl::Status NoteTestimony(const std::string& testimony);
 
  private:
-  NodeDirectory(std::string path, NodeIdentity identity)
-      : path_(std::move(path)), identity_(std::move(identity)) {}
+  NodeDirectory(std::string path, std::string place, NodeIdentity identity)
+      : path_(std::move(path)),
+        place_(std::move(place)),
+        was_copied_(!identity.place.empty() && identity.place != place_),
+        identity_(std::move(identity)) {}
   absl::Status Write(const NodeIdentity& identity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
 
   const std::string path_;
+  const std::string place_;
+  const bool was_copied_;
   // Held while the file is written: only other writers wait for it.
   Mutex write_mu_;
   mutable Mutex mu_;

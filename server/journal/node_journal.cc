@@ -25,10 +25,13 @@
 namespace embla {
 namespace {
 
-MeteredStorage::Meters MetersOf(Metrics* metrics) {
-  if (metrics == nullptr) return {};
-  return {metrics->MakeCounter(MetricNamed("embla_journal_bytes_total")),
-          metrics->MakeHistogram(MetricNamed("embla_journal_sync_seconds"))};
+MeteredStorage::Meters MetersOf(Metrics* metrics, RecoveryProgress& progress) {
+  MeteredStorage::Meters meters;
+  meters.read = [&progress](std::uint64_t bytes) { progress.NoteRead(bytes); };
+  if (metrics == nullptr) return meters;
+  meters.bytes = metrics->MakeCounter(MetricNamed("embla_journal_bytes_total"));
+  meters.sync = metrics->MakeHistogram(MetricNamed("embla_journal_sync_seconds"));
+  return meters;
 }
 
 // The size that a file of this process may have (ulimit -f). A segment that ends before it has room
@@ -42,10 +45,13 @@ std::uint64_t FileBytesMax() {
 }  // namespace
 
 NodeJournal::NodeJournal(LogStorage& storage, const NodeJournalOptions& options)
-    : options_(options), storage_(storage, MetersOf(options.metrics)) {
+    : options_(options),
+      progress_(options.directory_bytes, options.progress_every, options.on_progress),
+      storage_(storage, MetersOf(options.metrics, progress_)) {
   if (options.metrics == nullptr) return;
   queue_bytes_ = options.metrics->MakeGauge(MetricNamed("embla_journal_queue_bytes"));
-  recovered_bytes_ = options.metrics->MakeGauge(MetricNamed("embla_journal_recovered_bytes"));
+  progress_.SetGauges(options.metrics->MakeGauge(MetricNamed("embla_journal_recovery_ratio")),
+                      options.metrics->MakeGauge(MetricNamed("embla_journal_recovered_bytes")));
 }
 
 void NodeJournal::CountRecovery() {
@@ -58,25 +64,26 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
                                                                const NodeJournalOptions& options,
                                                                ShardNode& node) {
   const absl::Time start = absl::Now();
-  JournalPlayer player(node);
   NodeLogOptions log = options.log;
   log.accepted_is_final = true;  // Rows are updated before their record is written.
   log.segment_bytes_max = std::min(log.segment_bytes_max, FileBytesMax());
   std::unique_ptr<NodeJournal> journal(new NodeJournal(storage, options));
+  RecoveryProgress& progress = journal->progress_;
+  // Snapshots are read through it: their syncs are not the journal's.
+  MeteredStorage snapshot_storage(
+      storage, {.bytes = {}, .sync = {}, .read = [&progress](std::uint64_t bytes) {
+                  progress.NoteRead(bytes);
+                }});
+  JournalPlayer player(node);
   log.pause_after = [&journal = *journal](std::size_t bytes) {
     return journal.has_snapshots_ ? journal.snapshots_->PauseAfter(bytes) : absl::ZeroDuration();
   };
-  absl::Time told = start;
   const auto play = [&](const LogRecordView& record) {
     const absl::Status played = player.Play(record);
-    const absl::Time now = absl::Now();
-    if (now - told < options.progress_every) return played;
-    told = now;
-    journal->recovered_bytes_.Set(static_cast<double>(player.bytes()));
-    if (options.on_progress) options.on_progress({player.records(), player.bytes()});
+    progress.NoteApplied(player.records(), player.bytes());
     return played;
   };
-  EMBLA_ASSIGN_OR_RETURN(SnapshotChain snapshots, OpenSnapshots(storage));
+  EMBLA_ASSIGN_OR_RETURN(SnapshotChain snapshots, OpenSnapshots(snapshot_storage));
   JournalRecovery& recovery = journal->recovery_;
   log.needed_from = LogLsn{1};
   if (!snapshots.empty()) {
@@ -96,7 +103,7 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
   recovery.updates = player.updates();
   journal->bytes_ = recovery.bytes;
   recovery.took = absl::Now() - start;
-  journal->recovered_bytes_.Set(static_cast<double>(recovery.bytes));
+  progress.End();
   journal->CountRecovery();
   EMBLA_RETURN_IF_ERROR(
       journal->log_
@@ -139,6 +146,7 @@ absl::Status NodeJournal::MakeSnapshots(LogStorage& storage, const NodeLogOption
       options_.snapshots,
       Snapshotter::Node{.directory = storage,
                         .images = node.images(),
+                        .units = node.units(),
                         .log = *log_,
                         .journal_bytes = [this] { return bytes_.load(std::memory_order_relaxed); },
                         .log_process = recovery_.node.log_process,
@@ -148,8 +156,8 @@ absl::Status NodeJournal::MakeSnapshots(LogStorage& storage, const NodeLogOption
   return absl::OkStatus();
 }
 
-void NodeJournal::StartSnapshots(Snapshotter::WhileAtRest while_at_rest) {
-  if (keeps_rows()) snapshots_->Start(std::move(while_at_rest));
+void NodeJournal::StartSnapshots(Snapshotter::WhileLogged while_logged) {
+  if (keeps_rows()) snapshots_->Start(std::move(while_logged));
 }
 
 absl::Status NodeJournal::AppendRecord(Durability level, JournalKind kind, LogPayload payload,
@@ -161,19 +169,34 @@ absl::Status NodeJournal::AppendRecord(Durability level, JournalKind kind, LogPa
   return lsn.status();
 }
 
-absl::Status NodeJournal::Append(const Decision& decision, Done done) {
+Durability NodeJournal::LevelOf(TableDurability asked) const {
+  // Such a node takes no snapshots either: records of one table would have a beginning that nobody
+  // knows, and no end. CheckDurability keeps tables away that ask for more.
+  if (options_.level == Durability::kNone) return Durability::kNone;
+  switch (asked) {
+    case TableDurability::kNode:
+      return options_.level;
+    case TableDurability::kQueued:
+      return Durability::kQueued;
+    case TableDurability::kWritten:
+      return Durability::kWritten;
+    case TableDurability::kSynced:
+      return Durability::kSynced;
+  }
+  return Durability::kSynced;
+}
+
+absl::Status NodeJournal::Append(const Decision& decision, std::shared_ptr<const void> memory,
+                                 Durability level, Done done) {
   if (const auto* const installed = std::get_if<InstalledPlan>(&decision)) {
     return AppendPlan(*installed, std::move(done));
   }
   const bool is_control = std::holds_alternative<ClosedSessions>(decision);
-  // A copy that a plan takes away is gone for as long as the plan lasts.
-  const bool is_gone = std::holds_alternative<CopyGone>(decision);
-  const Durability level = is_control || is_gone ? Durability::kSynced : options_.level;
-  if (level == Durability::kNone) {
+  if (level == Durability::kNone && !is_control) {
     done(absl::OkStatus());
     return absl::OkStatus();
   }
-  DecisionRecord record = EncodeDecision(decision);
+  DecisionRecord record = EncodeDecision(decision, std::move(memory));
   if (!is_control) {
     return AppendRecord(level, record.kind, std::move(record.payload), std::move(done));
   }
@@ -200,8 +223,8 @@ absl::Status NodeJournal::AppendPlan(const InstalledPlan& installed, Done done) 
       .status();
 }
 
-absl::Status NodeJournal::AppendMarker(Done done) {
-  return AppendRecord(options_.level, JournalKind::kMarker, {}, std::move(done));
+absl::Status NodeJournal::AppendMarker(Durability level, Done done) {
+  return AppendRecord(level, JournalKind::kMarker, {}, std::move(done));
 }
 
 // The control record that relies on it lies behind it, and is synced: no level is waited for.
@@ -247,6 +270,11 @@ absl::Status NodeJournal::AppendControl(const UnitId& unit, const LogRecord& rec
       ->AppendControl(static_cast<std::uint16_t>(JournalKind::kControl),
                       EncodeUnitControl(unit, record), std::move(done))
       .status();
+}
+
+void NodeJournal::SyncTail(Done done) {
+  constexpr std::size_t kLittle = std::size_t{256} << 10;  // A disk writes it in some 1 ms.
+  log_->SyncTail(kLittle, std::move(done));
 }
 
 }  // namespace embla

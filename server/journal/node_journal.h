@@ -13,6 +13,7 @@
 #include "core/metrics/metrics.h"
 #include "server/journal/journal_records.h"
 #include "server/journal/metered_storage.h"
+#include "server/journal/recovery_progress.h"
 #include "server/journal/snapshotter.h"
 #include "server/log/node_log.h"
 #include "server/mover/move_log.h"
@@ -22,21 +23,16 @@
 
 namespace embla {
 
-// How far a start has come.
-struct JournalProgress {
-  std::uint64_t records = 0;
-  std::uint64_t bytes = 0;  // Bytes of their content.
-};
-
 struct NodeJournalOptions {
-  // Updates are answered when their records have come so far. At kNone updates are not written:
-  // tables, hyper-parameters and moves are.
+  // Updates are answered when their records have come so far, but of tables that ask for another
+  // level. At kNone no updates are written: tables, hyper-parameters and moves are.
   Durability level = Durability::kWritten;
   NodeLogOptions log;
   Metrics* metrics = nullptr;  // Not owned; null counts nothing.
-  // Told about once in `progress_every` while Open applies the log, on its thread.
+  // Told about once in `progress_every` while Open reads and applies, on any thread.
   std::function<void(const JournalProgress&)> on_progress = {};
   absl::Duration progress_every = absl::Seconds(1);
+  std::uint64_t directory_bytes = 0;  // All files of it, for on_progress; 0: not known.
   SnapshotOptions snapshots;
 };
 
@@ -70,10 +66,11 @@ class NodeJournal final : public Journal, public MoveLog {
     if (snapshots_ != nullptr) StopSnapshots();
   }
 
-  absl::Status Append(const Decision& decision, Done done) override;
-  absl::Status AppendMarker(Done done) override;
+  absl::Status Append(const Decision& decision, std::shared_ptr<const void> memory,
+                      Durability level, Done done) override;
+  absl::Status AppendMarker(Durability level, Done done) override;
   std::uint64_t position() const override { return ToInt(log_->next_lsn()); }
-  bool keeps_rows() const override { return options_.level != Durability::kNone; }
+  Durability LevelOf(TableDurability asked) const override;
 
   absl::Status AppendAdopted(const UnitId& unit, UnitEpoch epoch) override;
   absl::Status AppendFolded(const UnitId& unit, PlanVersion plan) override;
@@ -81,14 +78,15 @@ class NodeJournal final : public Journal, public MoveLog {
   absl::Status AppendChunk(const UnitId& unit, const Chunk& chunk,
                            std::span<const std::byte> rows) override;
   absl::Status AppendControl(const UnitId& unit, const LogRecord& record, Done done) override;
+  void SyncTail(Done done) override;
 
   // Takes snapshots from now on when they are due, unless updates are not written. The mover, which
   // has begun with recovery(), outlives them: until StopSnapshots.
-  void StartSnapshots(Snapshotter::WhileAtRest while_at_rest);
+  void StartSnapshots(Snapshotter::WhileLogged while_logged);
   void StopSnapshots() { snapshots_->Stop(); }
   // Takes one now. Errors: Unavailable (a unit or a copy is on its way), those of the disk.
-  absl::Status TakeSnapshot(const Snapshotter::WhileAtRest& while_at_rest) {
-    return snapshots_->Take(while_at_rest);
+  absl::Status TakeSnapshot(const Snapshotter::WhileLogged& while_logged) {
+    return snapshots_->Take(while_logged);
   }
 
   const JournalRecovery& recovery() const { return recovery_; }
@@ -109,9 +107,9 @@ class NodeJournal final : public Journal, public MoveLog {
   absl::Status AppendRecord(Durability level, JournalKind kind, LogPayload payload, Done done);
 
   const NodeJournalOptions options_;
+  RecoveryProgress progress_;
   MeteredStorage storage_;
   Gauge queue_bytes_;
-  Gauge recovered_bytes_;
   JournalRecovery recovery_;
   // The plan of the last record of one that this process wrote; each process begins with a whole
   // plan. Only AppendPlan and its callback may touch it: devices append their decisions meanwhile.

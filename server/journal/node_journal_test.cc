@@ -3,8 +3,10 @@
 // other's are not: random tables of all sharding types, optimizers and number formats, ZCH tables
 // and replica groups, updates of several sessions that overlap, tables and hyper-parameters that
 // come and change, and snapshots at any of these moments, with some of them between image and rows.
-// Both tell the same of evicted rows.
+// Tables ask for levels of durability of their own, and an acknowledged update survives what the
+// highest of its tables' levels names. Both nodes tell the same of evicted rows.
 #include <algorithm>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -82,7 +84,7 @@ class Trial {
     options.node.devices = spec_.devices;
     options.node.threads_per_device = 1 + random_() % 2;
     options.journal.log.segment_bytes_max = 1 << 20;
-    options.journal.level = Pick({Durability::kWritten, Durability::kSynced});
+    options.journal.level = Pick({Durability::kQueued, Durability::kWritten, Durability::kSynced});
     options.journal.snapshots.changes_share = Pick({0.5, 20.0});
     level_ = options.journal.level;
     model_ = *ShardNode::Create(options.node, pool_);
@@ -108,6 +110,8 @@ class Trial {
 
   int kills() const { return kills_; }
   int snapshots() const { return snapshots_; }
+  // Updates that were acknowledged when synced, and were there after a loss of power.
+  int kept() const { return kept_; }
 
  private:
   template <typename T>
@@ -123,6 +127,11 @@ class Trial {
     }
   }
 
+  TableDurability RandomDurability() {
+    return Pick({TableDurability::kNode, TableDurability::kQueued, TableDurability::kWritten,
+                 TableDurability::kSynced});
+  }
+
   TableSpec RandomSpec(std::uint32_t number) {
     TableSpec spec;
     spec.id = TableId{number};
@@ -133,6 +142,7 @@ class Trial {
     spec.rounding = Pick({Rounding::kNearest, Rounding::kStochastic});
     spec.bounds = Pick({BoundsMode::kError, BoundsMode::kIgnore});
     spec.seed = random_();
+    spec.durability = RandomDurability();
     spec.optimizer.kind = kOptimizerKinds[random_() % kOptimizerKinds.size()];
     spec.optimizer.learning_rate = 0.05f;
     spec.optimizer.gradient_clip = Pick({0.0f, 0.5f});
@@ -173,10 +183,16 @@ class Trial {
     if (tables_.size() > 3 && random_() % 2 == 0) tables_.erase(tables_.begin());
     TableSpec& changed = tables_[random_() % tables_.size()].spec;
     changed.optimizer.learning_rate *= Pick({1.0f, 0.5f});
+    if (random_() % 2 == 0) changed.durability = RandomDurability();
     version_ = Next(version_);
     const auto plan = std::make_shared<const Plan>(version_, "test", std::vector{spec_}, tables_);
     ASSERT_THAT(plan->Validate(), IsOk());
-    ASSERT_THAT(model_->InstallPlan(plan, kSelf), IsOk());
+    // The model keeps nothing, and could not acknowledge what asks for more.
+    std::vector<TablePlan> models = tables_;
+    for (TablePlan& table : models) table.spec.durability = TableDurability::kNode;
+    const auto models_plan =
+        std::make_shared<const Plan>(version_, "test", std::vector{spec_}, std::move(models));
+    ASSERT_THAT(model_->InstallPlan(models_plan, kSelf), IsOk());
     const bool dies = random_() % 4 == 0;
     if (dies) subject_->disk().FailAt(1 + random_() % 3, DiskFault::kDeath);
     const absl::Status tried = subject_->node().InstallPlan(plan, kSelf);
@@ -217,6 +233,7 @@ class Trial {
           [&](const SyncDone& done) { node->Sync(query, absl::InfiniteFuture(), done); });
       ASSERT_THAT(synced, IsOk());
     }
+    AwaitDurable();
     if (random_() % 2 == 0) Restart();
   }
 
@@ -240,6 +257,7 @@ class Trial {
         evicted.push_back(swept->evicted);
       }
       EXPECT_EQ(evicted[0], evicted[1]);
+      AwaitDurable();
       if (random_() % 2 == 0) Restart();
     }
   }
@@ -353,14 +371,38 @@ class Trial {
       acknowledged.push_back(ok);
     }
     if (snapshot.joinable()) snapshot.join();
-    if (dies) Restart();
+    const Durability survives = dies ? Restart() : Durability::kNone;
     for (std::size_t i = 0; i < operations.size(); ++i) {
       const auto again = SendAndWait(subject_->node(), operations[i]);
       ASSERT_THAT(again, IsOk());
-      ASSERT_TRUE(again->duplicate || !acknowledged[i]) << "operation " << i << " was lost";
+      const bool lasts = acknowledged[i] && LevelOf(operations[i]) >= survives;
+      ASSERT_TRUE(again->duplicate || !lasts) << "operation " << i << " was lost";
+      kept_ += lasts && survives == Durability::kSynced ? 1 : 0;
       ASSERT_THAT(SendAndWait(*model_, operations[i]), IsOk());
     }
+    AwaitDurable();
     if (random_() % 2 == 0) Restart();
+  }
+
+  // The level at which an update is acknowledged.
+  Durability LevelOf(const Operation& operation) const {
+    Durability level = Durability::kNone;
+    for (const UpdatePartData& part : operation.parts) {
+      const auto table = std::ranges::find(tables_, part.part.table,
+                                           [](const TablePlan& plan) { return plan.spec.id; });
+      const bool is_own = table->spec.durability != TableDurability::kNode;
+      level = std::max(
+          level, is_own ? Durability{static_cast<std::uint8_t>(table->spec.durability)} : level_);
+    }
+    return level;
+  }
+
+  // Updates that were acknowledged below kSynced outlive any end from here on.
+  void AwaitDurable() {
+    std::promise<absl::Status> synced;
+    const auto tell = [&synced](const absl::Status& status) { synced.set_value(status); };
+    ASSERT_THAT(subject_->journal().AppendMarker(Durability::kSynced, tell), IsOk());
+    ASSERT_THAT(synced.get_future().get(), IsOk());
   }
 
   // The oldest one, for good: also by the processes that come.
@@ -384,7 +426,8 @@ class Trial {
     ASSERT_TRUE(absl::IsPermissionDenied(refused)) << refused;
   }
 
-  void Restart() {
+  // Returns the lowest level whose acknowledged updates are still there.
+  Durability Restart() {
     FinishSnapshot();
     if (random_() % 4 == 0) {
       subject_->Stop();
@@ -392,9 +435,11 @@ class Trial {
     } else {
       subject_->Kill();
     }
-    if (level_ == Durability::kSynced && random_() % 2 == 0) subject_->disk().LosePower(power_);
+    const bool loses_power = random_() % 2 == 0;
+    if (loses_power) subject_->disk().LosePower(power_);
     subject_->Start();
     ++kills_;
+    return loses_power ? Durability::kSynced : Durability::kWritten;
   }
 
   static UnitWindows WindowsOf(ShardNode& node, TableId table) {
@@ -464,12 +509,14 @@ class Trial {
   std::uint64_t closed_ = 0;  // Sessions up to this one.
   int kills_ = 0;
   int snapshots_ = 0;
+  int kept_ = 0;
 };
 
 TEST(NodeJournal, AKilledNodeGoesOnWithTheBitsOfOneThatLived) {
   const std::vector<std::uint32_t> seeds = TestSeeds(40);
   int kills = 0;
   int snapshots = 0;
+  int kept = 0;
   for (const std::uint32_t seed : seeds) {
     if (HasFailure()) break;
     SCOPED_TRACE(absl::StrCat("EMBLA_TEST_SEED=", seed));
@@ -477,9 +524,11 @@ TEST(NodeJournal, AKilledNodeGoesOnWithTheBitsOfOneThatLived) {
     trial.Run();
     kills += trial.kills();
     snapshots += trial.snapshots();
+    kept += trial.kept();
   }
   EXPECT_GT(snapshots, 2 * static_cast<int>(seeds.size()));
   EXPECT_GT(kills, 2 * static_cast<int>(seeds.size()));
+  EXPECT_GT(kept, static_cast<int>(seeds.size()));
 }
 
 }  // namespace

@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "server/log/log_format.h"
 
@@ -25,6 +27,15 @@ class RecordWriter {
   RecordWriter() = default;
   // The record begins behind `headroom` bytes, a multiple of 8.
   explicit RecordWriter(std::size_t headroom) : bytes_(headroom, '\0') {}
+  // A record of a log, whose large arrays are not copied: they live as long as `memory`, or, if it
+  // is null, as the record.
+  static RecordWriter OfViews(std::shared_ptr<const void> memory) {
+    RecordWriter out(kRecordHeaderBytes);
+    out.views_arrays_ = true;
+    out.memory_ = std::move(memory);
+    return out;
+  }
+
   template <typename T>
   void Put(T value) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -33,24 +44,41 @@ class RecordWriter {
   template <typename T>
   void PutArray(std::span<const T> values) {
     Pad();
-    if (!values.empty()) {
-      bytes_.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+    const std::string_view array(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+    if (views_arrays_ && array.size() >= kViewedBytesMin) {
+      views_.push_back({bytes_.size(), array});
+      viewed_bytes_ += array.size();
+    } else if (!array.empty()) {
+      bytes_ += array;
     }
     Pad();
   }
   void PutBytes(std::string_view bytes) { bytes_ += bytes; }
   // `bytes` more, and the padding that a log adds.
-  void Reserve(std::size_t bytes) { bytes_.reserve(bytes_.size() + bytes + kRecordAlignment); }
+  void Reserve(std::size_t bytes) {
+    if (!views_arrays_) bytes_.reserve(bytes_.size() + bytes + kRecordAlignment);
+  }
+  // Requires: not of views.
   std::string Take() && { return std::move(bytes_); }
   // Requires: headroom for a log's header.
-  LogPayload TakePayload() && { return LogPayload::Behind(std::move(bytes_)); }
+  LogPayload TakePayload() && {
+    return LogPayload::Behind(std::move(bytes_), std::move(views_), std::move(memory_));
+  }
 
  private:
+  // Smaller ones are cheaper to copy than to write from where they are.
+  static constexpr std::size_t kViewedBytesMin = 1024;
+
   void Pad() {
-    bytes_.append((kRecordAlignment - bytes_.size() % kRecordAlignment) % kRecordAlignment, '\0');
+    const std::size_t size = bytes_.size() + viewed_bytes_;
+    bytes_.append((kRecordAlignment - size % kRecordAlignment) % kRecordAlignment, '\0');
   }
 
   std::string bytes_;
+  bool views_arrays_ = false;
+  std::vector<LogPayload::View> views_;
+  std::size_t viewed_bytes_ = 0;
+  std::shared_ptr<const void> memory_;
 };
 
 // Reads what RecordWriter wrote. Once something is missing, everything reads as zero or empty, and

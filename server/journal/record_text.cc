@@ -61,6 +61,10 @@ const char* NameOf(JournalKind kind) {
       return "rows";
     case JournalKind::kImageEnd:
       return "end";
+    case JournalKind::kUnitMoving:
+      return "unit on the move";
+    case JournalKind::kPlaces:
+      return "places";
   }
   return nullptr;
 }

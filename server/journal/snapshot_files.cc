@@ -96,26 +96,34 @@ absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Begin(
       append(JournalKind::kClosedSessions, EncodeClosedSessionsRecord(image.closed)));
   for (const TableImage& table : image.tables) {
     EMBLA_RETURN_IF_ERROR(append(JournalKind::kTableImage, EncodeTableImage(table)));
+    if (!table.places.has_value()) continue;
+    EMBLA_RETURN_IF_ERROR(append(JournalKind::kPlaces, EncodePlaces({table.table, *table.places})));
   }
   for (const RestoredUnit& unit : head.units) {
-    EMBLA_RETURN_IF_ERROR(append(JournalKind::kUnitAtRest, EncodeUnitAtRest(unit)));
+    EMBLA_RETURN_IF_ERROR(IsOnTheMove(unit)
+                              ? append(JournalKind::kUnitMoving, EncodeUnitMoving(unit))
+                              : append(JournalKind::kUnitAtRest, EncodeUnitAtRest(unit)));
   }
   return writer;
 }
 
 absl::Status SnapshotWriter::Append(JournalKind kind, LogPayload payload) {
-  std::string record = EncodeRecord({.type = LogRecordType::kUpdate,
-                                     .level = Durability::kSynced,
-                                     .kind = static_cast<std::uint16_t>(kind)},
-                                    std::move(payload));
-  if (files_.empty() || files_.back()->size() + record.size() > segment_bytes_max_) {
+  OutgoingRecord record({.type = LogRecordType::kUpdate,
+                         .level = Durability::kSynced,
+                         .kind = static_cast<std::uint16_t>(kind)},
+                        std::move(payload));
+  if (files_.empty() || files_.back()->size() + record.bytes() > segment_bytes_max_) {
     EMBLA_RETURN_IF_ERROR(BeginSegment());
   }
-  last_crc_ = SealLogRecord(
-      {.seed = SegmentSeed(segment_), .lsn = next_lsn_, .durable_end = LogLsn{1}}, record);
-  EMBLA_RETURN_IF_ERROR(files_.back()->Append(record));
+  last_crc_ = record.Seal({.seed = SegmentSeed(segment_),
+                           .offset = files_.back()->size(),
+                           .lsn = next_lsn_,
+                           .durable_end = LogLsn{1}});
+  std::vector<std::string_view> pieces;
+  record.AddPieces(&pieces);
+  EMBLA_RETURN_IF_ERROR(files_.back()->Append(pieces));
   next_lsn_ = LogLsn{ToInt(next_lsn_) + 1};
-  bytes_ += record.size();
+  bytes_ += record.bytes();
   return absl::OkStatus();
 }
 
@@ -136,7 +144,7 @@ absl::Status SnapshotWriter::Add(const RowWindow& window, const WindowRows& rows
   std::size_t offset = 0;
   do {
     const std::size_t size = std::min(piece_bytes, all.size() - offset);
-    RecordWriter record(kRecordHeaderBytes);
+    RecordWriter record = RecordWriter::OfViews(nullptr);  // `rows` outlives it.
     PutRows(
         {window, rows.replica_group, rows.position, all.size(), offset, all.subspan(offset, size)},
         record);
@@ -233,8 +241,19 @@ absl::Status SnapshotReader::ReadHead(const LogRecordView& record) {
     EMBLA_ASSIGN_OR_RETURN(image.closed, DecodeClosedSessionsRecord(bytes));
   } else if (kind == JournalKind::kTableImage) {
     EMBLA_ASSIGN_OR_RETURN(image.tables.emplace_back(), DecodeTableImage(bytes));
+  } else if (kind == JournalKind::kPlaces) {
+    EMBLA_ASSIGN_OR_RETURN(PlacesRecord record, DecodePlaces(bytes));
+    if (image.tables.empty() || image.tables.back().table != record.table) {
+      return absl::DataLossError("places of another table than the one before them");
+    }
+    for (std::vector<PlacedRows>& of_group : record.places) {
+      for (PlacedRows& place : of_group) place.slice.device.node = image.self;
+    }
+    image.tables.back().places = std::move(record.places);
   } else if (kind == JournalKind::kUnitAtRest) {
     EMBLA_ASSIGN_OR_RETURN(head_.units.emplace_back(), DecodeUnitAtRest(bytes));
+  } else if (kind == JournalKind::kUnitMoving) {
+    EMBLA_ASSIGN_OR_RETURN(head_.units.emplace_back(), DecodeUnitMoving(bytes));
   } else {
     return absl::FailedPreconditionError(absl::StrCat(
         "a snapshot has a record of kind ", record.kind, ", which this program does not know"));

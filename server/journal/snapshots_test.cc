@@ -177,6 +177,82 @@ class SnapshotsTest : public ::testing::Test {
     ASSERT_THAT((*writer)->Finish(), IsOk());
   }
 
+  void Trim(std::uint32_t unit) {
+    UnitHost& host = subject_->node().units();
+    ASSERT_THAT(AwaitStatus([&](HostDone done) {
+                  host.Trim({kTable, unit, 0}, std::move(done));
+                }),
+                IsOk());
+  }
+  static constexpr UnitId kUnit{kTable, 0, 0};
+  static constexpr MoveId kMove{3};
+  static constexpr Lsn kCut{9};
+
+  RowRun RunOfUnit() {
+    const UnitShape shape = *subject_->node().units().ShapeOf(kUnit);
+    return {shape.row_begin, shape.row_end};
+  }
+  void Control(const LogRecord& record) {
+    const absl::Status written = AwaitStatus(
+        [&](HostDone done) { (void)subject_->journal().AppendControl(kUnit, record, done); });
+    ASSERT_THAT(written, IsOk());
+  }
+  void Reserve(MoveId move, std::uint32_t device) {
+    const RowRun run = RunOfUnit();
+    ASSERT_THAT(AwaitStatus([&](HostDone done) {
+                  subject_->node().units().Reserve(kUnit, device, run, std::move(done));
+                }),
+                IsOk());
+    ASSERT_THAT(subject_->journal().AppendReserved(kUnit, device, run), IsOk());
+    Control(ImportRecord{move, NodeId{2}, {}});
+  }
+  void AppendChunk(Lsn version, const SharedBuffer& rows) {
+    const Chunk chunk{.move = kMove, .chunk = 0, .version = version};
+    ASSERT_THAT(subject_->journal().AppendChunk(kUnit, chunk, rows.bytes()), IsOk());
+  }
+  // Unit 0 has left, and is staged again with the rows that it had, which are returned.
+  SharedBuffer StageUnit() {
+    UnitHost& host = subject_->node().units();
+    auto read = Await<Buffer>([&](auto done) { host.ReadChunk(kUnit, 0, {}, std::move(done)); });
+    EXPECT_THAT(read, IsOk());
+    SharedBuffer rows(*std::move(read));
+    Trim(0);
+    Reserve(kMove, /*device=*/0);
+    EXPECT_THAT(
+        AwaitStatus([&](HostDone done) { host.Stage(kUnit, 0, rows, {}, std::move(done)); }),
+        IsOk());
+    AppendChunk(kCut, rows);
+    return rows;
+  }
+  std::vector<RestoredUnit> ComingUnit() {
+    RestoredUnit coming{
+        .unit = kUnit, .durable = {}, .staged = {kCut}, .has_memory = true, .run = RunOfUnit()};
+    coming.durable.touched = {Lsn{0}};
+    coming.durable.import = ImportState{kMove, NodeId{2}, {}};
+    return {coming};
+  }
+  // Unit 0, whose rows are staged when the image is taken, has arrived when they are read: it was
+  // trained by then, and there is room for it on another device, too.
+  void LetComeWhileASnapshotIsTaken() {
+    ASSERT_THAT(AddOne(0, 600), IsOk());
+    StageUnit();
+    SlowSnapshot slow;
+    slow.Begin(subject_->journal(), [&] { return ComingUnit(); });
+    Control(OwnRecord{UnitEpoch{2}, kMove, kCut, {}});
+    const auto gate = std::make_shared<ScriptedGate>(UnitWindows(), UnitEpoch{2});
+    ASSERT_THAT(AwaitStatus([&](HostDone done) {
+                  subject_->node().units().Install(kUnit, gate, std::move(done));
+                }),
+                IsOk());
+    ASSERT_THAT(AddOne(0, 300), IsOk());
+    if (table_.replica_groups == 1) Reserve(Next(kMove), /*device=*/1);
+    ASSERT_THAT(slow.Finish(), IsOk());
+    const std::vector<NodeRows> expected = Rows();
+    KillAndStart();
+    EXPECT_EQ(subject_->journal().recovery().snapshot, 1u);
+    EXPECT_TRUE(Rows() == expected);
+  }
+
   NodeSpec node_;
   JournaledNode::Options options_;
   TableSpec table_;
@@ -250,21 +326,80 @@ TEST_F(SnapshotsTest, ASnapshotThatFindsNoRoomLeavesEverythingAsItWas) {
   ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
 }
 
-TEST_F(SnapshotsTest, NoneIsTakenWhileAUnitComes) {
+// Units have left, changed devices and come to another one, and no plan says so.
+TEST_F(SnapshotsTest, RowsAreWhereTheyWereWhateverThePlanSays) {
   Start(/*rows=*/600);
+  ASSERT_THAT(AddOne(0, 600), IsOk());
   UnitHost& host = subject_->node().units();
-  const UnitId unit{kTable, 0, 0};
-  const absl::Status reserved = AwaitStatus([&](HostDone done) {
-    host.Reserve(unit, /*device=*/1, {0, 600}, std::move(done));
+  Trim(0);
+  ASSERT_THAT(AwaitStatus([&](HostDone done) {
+                host.Reserve({kTable, 1, 0}, /*device=*/1, {0, 600}, std::move(done));
+              }),
+              IsOk());
+  ASSERT_THAT(AwaitStatus([&](HostDone done) {
+                host.Relocate({kTable, 1, 0}, std::move(done));
+              }),
+              IsOk());
+  // Memory that nobody has logged yet.
+  ASSERT_THAT(AwaitStatus([&](HostDone done) {
+                host.Reserve({kTable, 0, 0}, /*device=*/0, {0, 600}, std::move(done));
+              }),
+              IsOk());
+  ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+  const std::vector<NodeRows> expected = Rows();
+  const std::vector<UnitStandings> units = subject_->node().OwnedUnits();
+  EXPECT_EQ(expected[0].size(), 525u);
+  KillAndStart();
+  EXPECT_TRUE(Rows() == expected);
+  EXPECT_EQ(subject_->node().OwnedUnits(), units);
+}
+
+// A table of which the plan has rows here does not begin anew.
+TEST_F(SnapshotsTest, UnitsThatHaveAllLeftDoNotComeBack) {
+  Start(/*rows=*/600);
+  for (std::uint32_t unit = 0; unit < 8; ++unit) Trim(unit);
+  ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+  KillAndStart();
+  EXPECT_TRUE(subject_->node().OwnedUnits().empty());
+}
+
+TEST_F(SnapshotsTest, AUnitThatComesWhileASnapshotIsTakenIsWhole) {
+  Start(/*rows=*/600);
+  LetComeWhileASnapshotIsTaken();
+}
+
+TEST_F(SnapshotsTest, ABucketThatComesWhileASnapshotIsTakenIsWhole) {
+  table_.zch = ZchSpec{.buckets = 2};
+  Start(/*rows=*/128);
+  LetComeWhileASnapshotIsTaken();
+}
+
+TEST_F(SnapshotsTest, AUnitOfGroupsThatComesWhileASnapshotIsTakenIsWhole) {
+  table_.replica_groups = 2;
+  Start(/*rows=*/600);
+  LetComeWhileASnapshotIsTaken();
+}
+
+// A chunk is staged before the mover hears of it; when the snapshot asks the mover for the second
+// time, it has written that down.
+TEST_F(SnapshotsTest, TheJournalSaysOfAStagedChunkWhatItsWindowHas) {
+  std::mt19937_64 power(7);
+  Start(/*rows=*/600);
+  ASSERT_THAT(AddOne(0, 600), IsOk());
+  const SharedBuffer rows = StageUnit();
+  int asked = 0;
+  const absl::Status taken = subject_->journal().TakeSnapshot([&](const auto& work) {
+    if (++asked == 2) AppendChunk(Next(kCut), rows);
+    work([&] { return ComingUnit(); });
+    return true;
   });
-  ASSERT_THAT(reserved, IsOk());
-  const absl::Status taken = subject_->TakeSnapshot();
-  EXPECT_TRUE(absl::IsUnavailable(taken)) << taken;
-  EXPECT_THAT(taken.message(), HasSubstr("on its way"));
-  const absl::Status discarded =
-      AwaitStatus([&](HostDone done) { host.Discard(unit, std::move(done)); });
-  ASSERT_THAT(discarded, IsOk());
-  EXPECT_THAT(subject_->TakeSnapshot(), IsOk());
+  ASSERT_THAT(taken, IsOk());
+  subject_->Kill();
+  subject_->disk().LosePower(power);
+  ASSERT_THAT(subject_->TryStart(), IsOk());
+  const std::vector<RestoredUnit>& units = subject_->journal().recovery().node.units;
+  ASSERT_EQ(units.size(), 1u);
+  EXPECT_EQ(units[0].staged, ChunkVersions{Next(kCut)});
 }
 
 TEST_F(SnapshotsTest, AChainEndsBeforeASnapshotThatIsMissing) {

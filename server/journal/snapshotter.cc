@@ -11,6 +11,7 @@
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "server/journal/journal_records.h"
+#include "server/table/unit_io.h"
 
 namespace embla {
 
@@ -55,8 +56,8 @@ Snapshotter::Snapshotter(const SnapshotOptions& options, Node node, std::uint64_
   held_ = metrics->MakeHistogram(MetricNamed("embla_snapshot_hold_seconds"));
 }
 
-void Snapshotter::Start(WhileAtRest while_at_rest) {
-  while_at_rest_ = std::move(while_at_rest);
+void Snapshotter::Start(WhileLogged while_logged) {
+  while_logged_ = std::move(while_logged);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -78,7 +79,7 @@ void Snapshotter::Run() {
       if (stopping_) return;
     }
     if (!IsDue() || absl::Now() < not_before) continue;
-    const absl::Status status = TakePaced(while_at_rest_, /*paced=*/true);
+    const absl::Status status = TakePaced(while_logged_, /*paced=*/true);
     if (!status.ok()) not_before = absl::Now() + options_.retry_after;
   }
 }
@@ -92,11 +93,11 @@ bool Snapshotter::IsDue() const {
   return kept >= std::max(options_.journal_bytes_min, share);
 }
 
-absl::Status Snapshotter::Take(const WhileAtRest& while_at_rest) {
-  return TakePaced(while_at_rest, /*paced=*/false);
+absl::Status Snapshotter::Take(const WhileLogged& while_logged) {
+  return TakePaced(while_logged, /*paced=*/false);
 }
 
-absl::Status Snapshotter::TakePaced(const WhileAtRest& while_at_rest, bool paced) {
+absl::Status Snapshotter::TakePaced(const WhileLogged& while_logged, bool paced) {
   const MutexLock lock(take_mu_);
   const absl::Time begun = absl::Now();
   const std::uint64_t journal_before = node_.journal_bytes();
@@ -113,7 +114,7 @@ absl::Status Snapshotter::TakePaced(const WhileAtRest& while_at_rest, bool paced
   SnapshotHead head;
   head.record.number = newest_ + 1;
   head.record.base = chain_.base == 0 ? head.record.number : chain_.base;
-  const absl::StatusOr<NodeImages::Taken> taken = Begin(while_at_rest, &head);
+  const absl::StatusOr<NodeImages::Taken> taken = Begin(while_logged, &head);
   if (!taken.ok()) {
     waited_.Add();
     if (!std::exchange(is_told_, true)) {
@@ -122,7 +123,7 @@ absl::Status Snapshotter::TakePaced(const WhileAtRest& while_at_rest, bool paced
     return taken.status();
   }
   is_told_ = false;
-  const absl::StatusOr<std::uint64_t> bytes = Write(*taken, paced, head);
+  const absl::StatusOr<std::uint64_t> bytes = Write(*taken, paced, while_logged, head);
   if (!bytes.ok()) {
     if (absl::IsCancelled(bytes.status())) return bytes.status();
     failed_.Add();
@@ -151,6 +152,7 @@ absl::Status Snapshotter::TakePaced(const WhileAtRest& while_at_rest, bool paced
 }
 
 absl::StatusOr<std::uint64_t> Snapshotter::Write(const NodeImages::Taken& taken, bool paced,
+                                                 const WhileLogged& while_logged,
                                                  const SnapshotHead& head) {
   // Rows that are read count as read: without this snapshot, the next one has to have all of them.
   const bool changed_only = std::exchange(chain_.base, 0) != 0;
@@ -160,6 +162,17 @@ absl::StatusOr<std::uint64_t> Snapshotter::Write(const NodeImages::Taken& taken,
   if (status.ok()) {
     LimitJournal();
     status = Copy(taken.windows, changed_only, paced, **writer);
+    // The journal says of every chunk what its window has: a start that knew less could take an
+    // older cut for the unit.
+    const bool has_staged = std::ranges::any_of(taken.windows, &RowWindow::is_coming);
+    if (status.ok() && has_staged) static_cast<void>(while_logged([](const auto&) {}));
+    // A journal that ended before a position in the snapshot could give that number to another
+    // record.
+    if (status.ok()) {
+      constexpr auto kMarker = static_cast<std::uint16_t>(JournalKind::kMarker);
+      status = node_.log.WriteControl(kMarker, {}).status();
+    }
+    if (status.ok()) status = (*writer)->Finish();
     journal_limit_.store(std::numeric_limits<std::uint64_t>::max(), std::memory_order_relaxed);
   }
   if (status.ok()) return (*writer)->bytes();
@@ -175,16 +188,16 @@ void Snapshotter::LimitJournal() {
                        std::memory_order_relaxed);
 }
 
-absl::StatusOr<NodeImages::Taken> Snapshotter::Begin(const WhileAtRest& while_at_rest,
+absl::StatusOr<NodeImages::Taken> Snapshotter::Begin(const WhileLogged& while_logged,
                                                      SnapshotHead* head) {
-  absl::StatusOr<NodeImages::Taken> taken = absl::UnavailableError("a unit is on the move");
-  const bool has_run = while_at_rest([&](const Mover::UnitsAtRest& units) {
-    taken = node_.images.Take([&]() -> absl::Status {
-      EMBLA_ASSIGN_OR_RETURN(head->units, units());
+  absl::StatusOr<NodeImages::Taken> taken =
+      absl::UnavailableError("the log, or the devices, do not get on with a unit's move");
+  static_cast<void>(while_logged([&](const Mover::LoggedUnits& units) {
+    taken = node_.images.Take([&] {
+      head->units = units();
       return absl::OkStatus();
     });
-  });
-  if (!has_run) return absl::UnavailableError("a unit is on the move");
+  }));
   if (!taken.ok()) return taken;
   held_.Observe(taken->held);
   NodeImage& image = taken->image;
@@ -192,12 +205,29 @@ absl::StatusOr<NodeImages::Taken> Snapshotter::Begin(const WhileAtRest& while_at
   std::erase_if(head->units, [&](const RestoredUnit& unit) {
     return image.plan->FindTable(unit.unit.table) == nullptr;
   });
+  AddStaged(head->units, taken->windows);
   head->record.position = image.position;
   head->record.log_process = node_.log_process;
   head->record.time = image.time;
   head->record.sessions = std::move(image.sessions);
   head->image = std::move(image);
   return taken;
+}
+
+void Snapshotter::AddStaged(const std::vector<RestoredUnit>& units,
+                            std::vector<RowWindow>& windows) const {
+  for (const RestoredUnit& unit : units) {
+    const absl::StatusOr<UnitShape> shape = node_.units.ShapeOf(unit.unit);
+    if (!unit.durable.import.has_value() || !shape.ok()) continue;
+    const ColumnRange columns{shape->column_begin, shape->column_end};
+    for (std::uint32_t chunk = 0; chunk < unit.staged.size(); ++chunk) {
+      if (unit.staged[chunk] == Lsn{0}) continue;
+      windows.push_back({.table = unit.unit.table,
+                         .columns = columns,
+                         .rows = RowsOfChunk(*shape, chunk),
+                         .is_coming = true});
+    }
+  }
 }
 
 // The next window is read while the one before is written: their positions rise.
@@ -222,11 +252,7 @@ absl::Status Snapshotter::Copy(const std::vector<RowWindow>& windows, bool chang
     }
     bytes_.Add(static_cast<double>(writer.bytes() - std::exchange(counted, writer.bytes())));
   }
-  // A journal that ended before a position in the snapshot could give that number to another
-  // record.
-  EMBLA_RETURN_IF_ERROR(
-      node_.log.WriteControl(static_cast<std::uint16_t>(JournalKind::kMarker), {}).status());
-  return writer.Finish();
+  return absl::OkStatus();
 }
 
 bool Snapshotter::Pace(std::uint64_t done, double share_done, absl::Time begun) {

@@ -29,14 +29,14 @@ struct SnapshotOptions {
   // A snapshot is taken when the journal has so many bytes since the last one, and at least this
   // share of what the base, the last snapshot of all rows, has.
   std::uint64_t journal_bytes_min = std::uint64_t{128} << 20;
-  double journal_share = 0.35;
+  double journal_share = 0.25;
   // It is paced so that the journal grows by at most this share of the base meanwhile, and is no
   // slower than so many bytes, when nothing is trained.
   double growth_share = 0.25;
   std::uint64_t bytes_per_second_min = std::uint64_t{64} << 20;
   // Where the journal has grown by this share of the base under it, and by so many bytes, the log
   // is written no faster than so: updates wait, and the disk is the snapshot's.
-  double growth_limit = 0.4;
+  double growth_limit = 0.3;
   std::uint64_t growth_limit_bytes_min = std::uint64_t{128} << 20;
   std::uint64_t behind_bytes_per_second = std::uint64_t{64} << 20;
   // It has the rows that have changed since the one before, until these have had this share of the
@@ -49,13 +49,14 @@ struct SnapshotOptions {
 // Thread safety: Take and Stop may be called from any thread.
 class Snapshotter {
  public:
-  // Mover::WhileAtRest of the node's mover.
-  using WhileAtRest =
-      std::function<bool(const std::function<void(const Mover::UnitsAtRest&)>& work)>;
+  // Mover::WhileLogged of the node's mover.
+  using WhileLogged =
+      std::function<bool(const std::function<void(const Mover::LoggedUnits&)>& work)>;
   // The node and its journal; nothing is owned, and everything outlives this object.
   struct Node {
     LogStorage& directory;
     NodeImages& images;
+    UnitHost& units;
     NodeLog& log;
     std::function<std::uint64_t()> journal_bytes;  // Ever appended, or replayed.
     std::uint64_t log_process = 0;
@@ -69,7 +70,7 @@ class Snapshotter {
   ~Snapshotter() { Stop(); }
 
   // Takes snapshots from now on, on a thread of its own, when they are due.
-  void Start(WhileAtRest while_at_rest);
+  void Start(WhileLogged while_logged);
   // A snapshot that is under way is given up.
   void Stop();
 
@@ -82,21 +83,24 @@ class Snapshotter {
                          static_cast<double>(options_.behind_bytes_per_second));
   }
 
-  // Takes one now, as fast as it can. Unavailable: not now, as a unit or a copy is on its way.
-  absl::Status Take(const WhileAtRest& while_at_rest);
+  // Takes one now, as fast as it can. Unavailable: not now, as a copy is on its way, or the log or
+  // the devices do not get on with a unit's move.
+  absl::Status Take(const WhileLogged& while_logged);
 
  private:
   class Reading;
 
   void Run();
   bool IsDue() const;
-  absl::Status TakePaced(const WhileAtRest& while_at_rest, bool paced);
+  absl::Status TakePaced(const WhileLogged& while_logged, bool paced);
   // Returns its bytes.
   absl::StatusOr<std::uint64_t> Write(const NodeImages::Taken& taken, bool paced,
-                                      const SnapshotHead& head)
+                                      const WhileLogged& while_logged, const SnapshotHead& head)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
   void LimitJournal();
-  absl::StatusOr<NodeImages::Taken> Begin(const WhileAtRest& while_at_rest, SnapshotHead* head);
+  absl::StatusOr<NodeImages::Taken> Begin(const WhileLogged& while_logged, SnapshotHead* head);
+  // Windows of the chunks that units on their way here have staged.
+  void AddStaged(const std::vector<RestoredUnit>& units, std::vector<RowWindow>& windows) const;
   absl::Status Copy(const std::vector<RowWindow>& windows, bool changed_only, bool paced,
                     SnapshotWriter& writer);
   // Gives up what a start does not need any more: the journal behind the snapshot before this one,
@@ -141,7 +145,7 @@ class Snapshotter {
   // it.
   std::atomic<std::uint64_t> journal_limit_{std::numeric_limits<std::uint64_t>::max()};
 
-  WhileAtRest while_at_rest_;
+  WhileLogged while_logged_;
   std::thread thread_;
 };
 

@@ -53,6 +53,51 @@ ChunkVersions GetVersions(RecordReader& in) {
   return versions;
 }
 
+// Flags of a unit on the move.
+constexpr std::uint32_t kHasImport = 1;
+constexpr std::uint32_t kIsReleased = 2;
+constexpr std::uint32_t kHasLeft = 4;
+
+void Put(const ReleasedState& released, RecordWriter& out) {
+  out.Put(ToInt(released.to));
+  out.Put(ToInt(released.epoch));
+  out.Put(ToInt(released.move));
+}
+
+ReleasedState GetReleased(RecordReader& in) {
+  ReleasedState released;
+  released.to = GetId<NodeId>(in);
+  released.epoch = GetId<UnitEpoch>(in);
+  released.move = GetId<MoveId>(in);
+  return released;
+}
+
+// Adds what a snapshot says of every unit.
+void PutUnit(const RestoredUnit& record, RecordWriter& out) {
+  const UnitDurable& durable = record.durable;
+  Put(record.unit, out);
+  out.Put(ToInt(durable.epoch));
+  out.Put(ToInt(durable.min_move));
+  out.Put(ToInt(durable.relocated));
+  out.Put(ToInt(durable.lsn));
+  out.Put(ToInt(record.folded));
+  PutWindows(durable.windows, out);
+  Put(durable.touched, out);
+}
+
+RestoredUnit GetRestored(RecordReader& in) {
+  RestoredUnit record;
+  record.unit = GetUnit(in);
+  record.durable.epoch = GetId<UnitEpoch>(in);
+  record.durable.min_move = GetId<MoveId>(in);
+  record.durable.relocated = GetId<MoveId>(in);
+  record.durable.lsn = GetId<Lsn>(in);
+  record.folded = GetId<PlanVersion>(in);
+  record.durable.windows = GetWindows(in);
+  record.durable.touched = GetVersions(in);
+  return record;
+}
+
 class ControlWriter {
  public:
   explicit ControlWriter(RecordWriter& out) : out_(out) {}
@@ -160,32 +205,64 @@ absl::StatusOr<FoldedUnitRecord> DecodeFoldedUnit(std::span<const std::byte> byt
 }
 
 std::string EncodeUnitAtRest(const RestoredUnit& record) {
-  const UnitDurable& durable = record.durable;
   RecordWriter out;
-  Put(record.unit, out);
-  out.Put(ToInt(durable.epoch));
-  out.Put(ToInt(durable.min_move));
-  out.Put(ToInt(durable.relocated));
-  out.Put(ToInt(durable.lsn));
-  out.Put(ToInt(record.folded));
-  PutWindows(durable.windows, out);
-  Put(durable.touched, out);
+  PutUnit(record, out);
+  if (record.durable.left.has_value()) Put(*record.durable.left, out);
   return std::move(out).Take();
 }
 
 absl::StatusOr<RestoredUnit> DecodeUnitAtRest(std::span<const std::byte> bytes) {
   RecordReader in(bytes);
-  RestoredUnit record;
-  record.unit = GetUnit(in);
-  record.durable.epoch = GetId<UnitEpoch>(in);
-  record.durable.min_move = GetId<MoveId>(in);
-  record.durable.relocated = GetId<MoveId>(in);
-  record.durable.lsn = GetId<Lsn>(in);
-  record.folded = GetId<PlanVersion>(in);
-  record.durable.windows = GetWindows(in);
-  record.durable.touched = GetVersions(in);
+  RestoredUnit record = GetRestored(in);
+  if (!in.at_end()) record.durable.left = GetReleased(in);
   record.staged.assign(record.durable.touched.size(), Lsn{0});
   if (!in.at_end()) return DamagedUnit("at rest");
+  return record;
+}
+
+std::string EncodeUnitMoving(const RestoredUnit& record) {
+  const UnitDurable& durable = record.durable;
+  RecordWriter out;
+  PutUnit(record, out);
+  out.Put((durable.import.has_value() ? kHasImport : 0) |
+          (durable.released.has_value() ? kIsReleased : 0) |
+          (durable.left.has_value() ? kHasLeft : 0));
+  if (durable.import.has_value()) {
+    out.Put(ToInt(durable.import->move));
+    out.Put(ToInt(durable.import->source));
+    out.Put(ToInt(durable.import->source_epoch));
+    out.Put(record.device);
+    out.Put(record.run.row_begin);
+    out.Put(record.run.row_end);
+    Put(record.staged, out);
+  }
+  if (durable.released.has_value()) Put(*durable.released, out);
+  if (durable.left.has_value()) Put(*durable.left, out);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<RestoredUnit> DecodeUnitMoving(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  RestoredUnit record = GetRestored(in);
+  UnitDurable& durable = record.durable;
+  record.staged.assign(durable.touched.size(), Lsn{0});
+  const auto flags = in.Get<std::uint32_t>();
+  if ((flags & kHasImport) != 0) {
+    ImportState& import = durable.import.emplace();
+    import.move = GetId<MoveId>(in);
+    import.source = GetId<NodeId>(in);
+    import.source_epoch = GetId<UnitEpoch>(in);
+    record.has_memory = true;
+    record.device = in.Get<std::uint32_t>();
+    record.run.row_begin = in.Get<std::int64_t>();
+    record.run.row_end = in.Get<std::int64_t>();
+    record.staged = GetVersions(in);
+  }
+  if ((flags & kIsReleased) != 0) durable.released = GetReleased(in);
+  if ((flags & kHasLeft) != 0) durable.left = GetReleased(in);
+  const bool fits = (flags & ~(kHasImport | kIsReleased | kHasLeft)) == 0 && IsOnTheMove(record) &&
+                    record.staged.size() == durable.touched.size();
+  if (!in.at_end() || !fits) return DamagedUnit("moving");
   return record;
 }
 

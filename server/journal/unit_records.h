@@ -32,6 +32,12 @@ struct ReservedUnitRecord {
 // A unit at rest, or none of whose rows are here, in a snapshot: without import or room.
 std::string EncodeUnitAtRest(const RestoredUnit& record);
 absl::StatusOr<RestoredUnit> DecodeUnitAtRest(std::span<const std::byte> bytes);
+// One that is coming in, or was handed over and is kept.
+inline bool IsOnTheMove(const RestoredUnit& unit) {
+  return unit.durable.import.has_value() || unit.durable.released.has_value();
+}
+std::string EncodeUnitMoving(const RestoredUnit& record);
+absl::StatusOr<RestoredUnit> DecodeUnitMoving(std::span<const std::byte> bytes);
 
 inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 31;
 

@@ -4,7 +4,8 @@
 // lost or applied twice. A table may have synchronous steps of two ranks. Replica groups are
 // averaged at any time: what a frozen unit misses, it misses in the model, too. Units at rest are
 // folded back at any time; trainers route some updates by an older plan, so that they come in
-// halves, and some do not say by which. Snapshots' rows are read long after their images.
+// halves, and some do not say by which. Snapshots' images are taken at any step of a move, whatever
+// the plan says, and their rows are read long after them.
 //
 // The steps are a script of what a mover does (server/mover/mover_simulation_test.cc has movers
 // that die); what a killed node knows of its units is what its journal says.
@@ -16,6 +17,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +28,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/journal/testing/journaled_node.h"
+#include "server/journal/testing/lone_node.h"
+#include "server/journal/testing/random_unit_table.h"
 #include "server/journal/testing/slow_snapshot.h"
 #include "server/shard/testing/local_cluster.h"
 #include "server/shard/testing/row_images.h"
@@ -59,6 +63,7 @@ struct Pending {
 struct Counts {
   int kills = 0;
   int snapshots = 0;
+  int starts_amid_moves = 0;  // From images of units that were coming in, or kept.
   int folds = 0;
   int taken_apart = 0;
 };
@@ -66,7 +71,7 @@ struct Counts {
 class Trial {
  public:
   Trial(std::uint32_t seed, Counts& counts) : random_(seed), power_(seed), counts_(counts) {
-    spec_ = RandomSpec();
+    spec_ = RandomUnitTable(kTable, random_);
     id_rows_.emplace(spec_);
     level_ = Pick({Durability::kWritten, Durability::kSynced});
     for (std::uint32_t n = 0; n < kNodes; ++n) {
@@ -97,7 +102,9 @@ class Trial {
       nodes_.push_back(std::make_unique<JournaledNode>(options));
       EMBLA_CHECK(nodes_.back()->node().InstallPlan(plan, node.id).ok());
     }
-    StartModel();
+    TableSpec modelled = spec_;  // A step of all ranks is one update of it.
+    modelled.sync.reset();
+    model_ = MakeLoneNode(modelled, specs_[0], pool_);
     for (std::uint32_t granule = 0; granule < spec_.row_granules; ++granule) {
       const std::int64_t row = spec_.RowGranuleBegin(granule);
       for (const Slice& slice : table->primary()) {
@@ -116,6 +123,7 @@ class Trial {
     for (int i = 0; i < 8 && !::testing::Test::HasFailure(); ++i) {
       Train();
       if (random_() % 3 != 0) Fold(random_() % kNodes);
+      if (random_() % 4 == 0) InstallOwners();
       if (random_() % 2 == 0) Snapshot(random_() % kNodes);
       const auto unit = static_cast<std::uint32_t>(random_() % owners_.size());
       const bool in_vain = random_() % 4 == 0;
@@ -135,47 +143,6 @@ class Trial {
   template <typename T>
   T Pick(std::initializer_list<T> values) {
     return values.begin()[random_() % values.size()];
-  }
-
-  TableSpec RandomSpec() {
-    TableSpec spec;
-    spec.id = kTable;
-    spec.name = "t";
-    spec.rows = 60;
-    spec.dim = 8;
-    spec.dtype = Pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16});
-    spec.rounding = Pick({Rounding::kNearest, Rounding::kStochastic});
-    spec.seed = random_();
-    spec.optimizer.kind = kOptimizerKinds[random_() % kOptimizerKinds.size()];
-    spec.row_granules = 6;
-    if (random_() % 3 == 0) {  // Several chunks.
-      spec.rows = 1200;
-      spec.dim = 1024;
-      spec.row_granules = 2;
-    } else if (random_() % 2 == 0) {
-      spec.zch = ZchSpec{.buckets = 6, .policy = zch::Policy::kLru};
-      spec.rows = 6 * 64;
-    }
-    if (!spec.zch.has_value() && random_() % 2 == 0) spec.replica_groups = 2;
-    if (spec.replica_groups == 1 && random_() % 2 == 0) spec.sync.emplace().steps_ahead_max = 255;
-    spec.SetDefaults();
-    return spec;
-  }
-
-  // All of the table on one node, and a step of all ranks one update of it.
-  void StartModel() {
-    TableSpec spec = spec_;
-    spec.sync.reset();
-    ShardNodeOptions options;
-    options.name = specs_[0].name;
-    options.devices = specs_[0].devices;
-    model_ = *ShardNode::Create(options, pool_);
-    const absl::StatusOr<TablePlan> table =
-        PlaceTable(spec, {.sharding = ShardingType::kTableWise}, {specs_[0]}, {});
-    EMBLA_CHECK(table.ok());
-    const auto plan = std::make_shared<const Plan>(PlanVersion{1}, "test", std::vector{specs_[0]},
-                                                   std::vector{*table});
-    EMBLA_CHECK(model_->InstallPlan(plan, specs_[0].id).ok());
   }
 
   ShardNode& node(std::size_t n) { return nodes_[n]->node(); }
@@ -438,6 +405,7 @@ class Trial {
     if (level_ == Durability::kSynced && random_() % 2 == 0) nodes_[n]->disk().LosePower(power_);
     nodes_[n]->Start();
     ++counts_.kills;
+    if (std::exchange(is_amid_move_[n], false)) ++counts_.starts_amid_moves;
     gates_[n].clear();
     folded_[n].clear();
     restored_[n].clear();
@@ -455,38 +423,63 @@ class Trial {
     }
     return true;
   }
-  // Its image is taken between two moves.
+  // Its image is taken where nothing is owed: every record is in the journal, and done.
   void Snapshot(std::size_t n) {
     FinishSnapshot(n);
-    InstallOwners();
-    const auto at_rest = [&](std::uint32_t unit, const UnitWindows& windows, PlanVersion folded) {
-      UnitDurable durable = FreshUnit(host(n).ShapeOf(IdOf(unit))->chunks());
-      durable.min_move = moves_[unit];
-      durable.epoch = epochs_[unit];
-      durable.windows = windows;
-      const ChunkVersions staged(durable.touched.size(), Lsn{0});
-      return RestoredUnit{
-          .unit = IdOf(unit), .durable = durable, .staged = staged, .folded = folded, .run = {}};
-    };
+    bool is_amid_move = false;
     snapshots_[n].Begin(journal(n), [&] {
       std::vector<RestoredUnit> units;
-      for (const auto& [unit, gate] : gates_[n]) {
-        if (gate != nullptr) units.push_back(at_rest(unit, gate->windows(), PlanVersion{}));
+      for (std::uint32_t unit = 0; unit < owners_.size(); ++unit) {
+        const bool has_gate = gates_[n].contains(unit) && gates_[n][unit] != nullptr;
+        const bool has_import = restored_[n].contains(unit) && restored_[n][unit].has_memory;
+        if (!has_gate && !has_import && !folded_[n].contains(unit)) continue;
+        const RestoredUnit& known = units.emplace_back(Logged(n, unit));
+        is_amid_move |= known.has_memory || known.durable.released.has_value();
       }
-      for (const auto& [unit, plan] : folded_[n]) units.push_back(at_rest(unit, {}, plan));
       return units;
     });
+    begins_amid_move_[n] = is_amid_move;
+  }
+  // Tells of the unit what a mover would.
+  RestoredUnit Logged(std::size_t n, std::uint32_t unit) {
+    RestoredUnit logged{.unit = IdOf(unit), .durable = {}, .staged = {}, .run = {}};
+    UnitDurable& durable = logged.durable;
+    durable = FreshUnit(host(n).ShapeOf(IdOf(unit))->chunks());
+    durable.min_move = moves_[unit];
+    durable.epoch = owners_[unit] == n ? epochs_[unit] : UnitEpoch{0};
+    if (const auto& gate = gates_[n][unit]; gate != nullptr) durable.windows = gate->windows();
+    if (const auto folded = folded_[n].find(unit); folded != folded_[n].end()) {
+      logged.folded = folded->second;
+    }
+    if (const auto released = released_[n].find(unit); released != released_[n].end()) {
+      durable.epoch = UnitEpoch{0};
+      durable.released = released->second;
+    }
+    logged.staged.assign(durable.touched.size(), Lsn{0});
+    const auto import = restored_[n].find(unit);
+    if (import == restored_[n].end() || !import->second.has_memory) return logged;
+    durable.import = import->second.durable.import;
+    logged.staged = import->second.staged;
+    logged.has_memory = true;
+    logged.device = import->second.device;
+    logged.run = import->second.run;
+    return logged;
   }
   void FinishSnapshot(std::size_t n) {
     if (!snapshots_[n].is_under_way()) return;
     const absl::Status taken = snapshots_[n].Finish();
-    ASSERT_TRUE(taken.ok() || absl::IsUnavailable(taken)) << taken;
-    counts_.snapshots += taken.ok() ? 1 : 0;
+    ASSERT_THAT(taken, IsOk());
+    ++counts_.snapshots;
+    is_amid_move_[n] = begins_amid_move_[n];
   }
 
   void MaybeKillAny() {
+    MaybeSnapshot(random_() % kNodes);
     MaybeKill(0);
     MaybeKill(1);
+  }
+  void MaybeSnapshot(std::size_t n) {
+    if (random_() % 4 == 0) Snapshot(n);
   }
 
   // ---- Folds.
@@ -494,16 +487,12 @@ class Trial {
   void InstallOwners() {
     TablePlan table = table_;
     for (std::uint32_t group = 0; group < spec_.replica_groups; ++group) {
-      std::vector<Slice>& tiling = table.replicas[group];
-      tiling.clear();
+      std::vector<DeviceId> places;
       for (std::uint32_t unit = 0; unit < owners_.size(); ++unit) {
         const NodeId owner{static_cast<std::uint32_t>(owners_[unit] + 1)};
-        tiling.push_back({.row_begin = spec_.RowGranuleBegin(unit),
-                          .row_end = spec_.RowGranuleBegin(unit + 1),
-                          .column_begin = 0,
-                          .column_end = spec_.dim,
-                          .device = {owner, group * kDevices + devices_[unit]}});
+        places.push_back({owner, group * kDevices + devices_[unit]});
       }
+      table.replicas[group] = TilingOf(spec_, places);
     }
     const PlanVersion version{owners_by_plan_.size()};
     const auto plan = std::make_shared<const Plan>(version, "test", specs_, std::vector{table});
@@ -589,8 +578,10 @@ class Trial {
     EXPECT_THAT(journal(n).AppendReserved(id, device, run), IsOk());
     const NodeId source{static_cast<std::uint32_t>(owners_[unit] + 1)};
     Control(n, unit, ImportRecord{moves_[unit], source, epochs_[unit]});
-    known.durable.import = ImportState{.move = moves_[unit]};
+    known.durable.import = ImportState{.move = moves_[unit], .source = source};
+    known.has_memory = true;
     known.device = device;
+    known.run = run;
     known.staged.assign(shape.chunks(), Lsn{0});
     return known.staged;
   }
@@ -602,16 +593,17 @@ class Trial {
     for (std::uint32_t c = 0; c < shape.chunks(); ++c) {
       if (staged[c] >= version) continue;
       auto read = Await<Buffer>([&](std::function<void(absl::StatusOr<Buffer>)> done) {
-        host(source).ReadChunk(IdOf(unit), c, std::move(done));
+        host(source).ReadChunk(IdOf(unit), c, {}, std::move(done));
       });
       ASSERT_THAT(read, IsOk());
       const SharedBuffer rows(*std::move(read));
       const absl::Status status = AwaitStatus(
-          [&](HostDone done) { host(target).Stage(IdOf(unit), c, rows, std::move(done)); });
+          [&](HostDone done) { host(target).Stage(IdOf(unit), c, rows, {}, std::move(done)); });
       ASSERT_THAT(status, IsOk());
       const Chunk chunk{.move = moves_[unit], .chunk = c, .version = version};
       ASSERT_THAT(journal(target).AppendChunk(IdOf(unit), chunk, rows.bytes()), IsOk());
       staged[c] = version;
+      MaybeSnapshot(target);
     }
   }
 
@@ -650,6 +642,7 @@ class Trial {
     Control(source, unit, ReleaseRecord{released, cut, ChunkVersions(chunks, cut)});
     ScriptedGate& old = GateOf(source, unit);
     RunInOrder(host(source), kTable, [&] { old.Release(to); });
+    released_[source][unit] = released;
     Train();
     MaybeKillAny();
     Copy(source, target, unit, cut);  // Chunks that were lost with a tail are sent again.
@@ -669,6 +662,7 @@ class Trial {
     Train();
     MaybeKillAny();
     Control(source, unit, TrimRecord{moves_[unit]});
+    released_[source].erase(unit);
     if (!MaybeKill(source)) {
       const absl::Status status =
           AwaitStatus([&](HostDone done) { host(source).Trim(IdOf(unit), std::move(done)); });
@@ -770,6 +764,10 @@ class Trial {
   std::map<std::uint32_t, std::shared_ptr<ScriptedGate>> gates_[kNodes];
   std::map<std::uint32_t, RestoredUnit> restored_[kNodes];
   std::map<std::uint32_t, PlanVersion> folded_[kNodes];
+  std::map<std::uint32_t, ReleasedState> released_[kNodes];  // Units that are kept.
+  // Whether the image of the snapshot that is under way, and of the newest, was taken amid a move.
+  bool begins_amid_move_[kNodes] = {};
+  bool is_amid_move_[kNodes] = {};
   TablePlan table_;                                       // The first plan's.
   std::vector<std::vector<std::size_t>> owners_by_plan_;  // There is no plan 0.
   std::size_t known_plan_ = 1;                            // To trainers.
@@ -789,11 +787,13 @@ TEST(UnitRecovery, UnitsMoveBetweenNodesThatDieAndKeepTheBitsOfNoMove) {
     trial.Run();
   }
   std::cout << counts.kills << " kills, " << counts.snapshots << " snapshots, " << counts.folds
-            << " units folded back, " << counts.taken_apart << " times taken apart\n";
+            << " units folded back, " << counts.taken_apart << " times taken apart, "
+            << counts.starts_amid_moves << " starts amid moves\n";
   // Units of tables with steps are not folded back.
   EXPECT_TRUE(seeds.size() == 1 || counts.folds > 0);
   EXPECT_TRUE(seeds.size() == 1 || counts.taken_apart > 0);
   EXPECT_GT(counts.kills, static_cast<int>(seeds.size()));
+  EXPECT_TRUE(seeds.size() == 1 || counts.starts_amid_moves > 0);
 }
 
 }  // namespace

@@ -18,15 +18,12 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the files are little-endian");
 
 constexpr std::string_view kSegmentMagic = "EMBLALOG";
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kFormat = 2;
 constexpr std::string_view kRecordMagic = "EMBR";
 constexpr std::size_t kSectorBytes = 512;
 constexpr std::size_t kWordBytes = 8;
-constexpr std::uint64_t kFirstBlank = 0x9e3779b97f4a7c15;  // Odd: its multiples visit every word.
 constexpr std::size_t kHeaderCrcOffset = 4;
 constexpr std::size_t kCheckedOffset = 8;  // The header's checksum covers what follows it.
-constexpr std::size_t kLsnOffset = 16;
-constexpr std::size_t kDurableEndOffset = 32;
 
 // The header of a record as it lies in the file, behind the magic and the header's checksum.
 struct RecordFields {
@@ -38,7 +35,7 @@ struct RecordFields {
   std::uint32_t record_bytes = 0;
   std::uint32_t padding_bytes = 0;
   std::uint64_t durable_end = 0;
-  std::uint64_t blank = 0;  // Stands for zero in the stored payload.
+  std::uint64_t zero_parts = 0;  // One more than there are: no word of a header is zero.
 };
 static_assert(sizeof(RecordFields) == kRecordHeaderBytes - kCheckedOffset);
 
@@ -62,47 +59,47 @@ std::size_t RoundUpToWords(std::size_t bytes) {
   return (bytes + kWordBytes - 1) / kWordBytes * kWordBytes;
 }
 
-// Puts `to` in the place of every word `from`; `words` is a multiple of 8 long.
-void ReplaceWords(std::uint64_t from, std::uint64_t to, std::span<char> words) {
-  for (std::size_t at = 0; at < words.size(); at += kWordBytes) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, &words[at], kWordBytes);
-    word = word == from ? to : word;  // Written in any case: compilers make vectors of that.
-    std::memcpy(&words[at], &word, kWordBytes);
+bool IsZero(std::string_view bytes) {
+  while (bytes.size() >= kWordBytes) {
+    if (Get<std::uint64_t>(bytes, 0) != 0) return false;
+    bytes.remove_prefix(kWordBytes);
   }
+  return bytes.find_first_not_of('\0') == std::string_view::npos;
 }
 
-bool HasWord(std::uint64_t word, std::string_view words) {
-  bool has = false;
-  for (std::size_t at = 0; at < words.size(); at += kWordBytes) {
-    has |= Get<std::uint64_t>(words, at) == word;
-  }
-  return has;
-}
+// Counts, of bytes from `offset` of a file on, the parts from one border of a sector, or of
+// themselves, to the next that are nothing but zeros.
+class ZeroParts {
+ public:
+  explicit ZeroParts(std::uint64_t offset) : at_(offset) {}
 
-// A word other than zero that `words` does not have.
-std::uint64_t FindBlank(std::string_view words) {
-  std::uint64_t blank = kFirstBlank;
-  while (blank == 0 || HasWord(blank, words)) blank += kFirstBlank;
-  return blank;
-}
-
-// Puts the word that FindBlank finds in the place of zeros, and returns it. Looks at every word
-// once, but for a payload that has the first candidate.
-std::uint64_t ReplaceZeros(std::span<char> words) {
-  constexpr std::size_t kBlockBytes = 4096;
-  for (std::size_t begin = 0; begin < words.size(); begin += kBlockBytes) {
-    const std::span<char> block = words.subspan(begin, std::min(kBlockBytes, words.size() - begin));
-    if (HasWord(kFirstBlank, {block.data(), block.size()})) {
-      const std::uint64_t blank = FindBlank({words.data(), words.size()});
-      ReplaceWords(kFirstBlank, blank, words.first(begin));
-      ReplaceWords(0, blank, words.subspan(begin));
-      return blank;
+  void Add(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const std::size_t size =
+          std::min<std::size_t>(bytes.size(), kSectorBytes - at_ % kSectorBytes);
+      is_zero_ = (is_zero_ || is_empty_) && IsZero(bytes.substr(0, size));
+      is_empty_ = false;
+      at_ += size;
+      bytes.remove_prefix(size);
+      if (at_ % kSectorBytes == 0) EndPart();
     }
-    ReplaceWords(0, kFirstBlank, block);
   }
-  return kFirstBlank;
-}
+  std::uint64_t Count() {
+    EndPart();
+    return count_;
+  }
+
+ private:
+  void EndPart() {
+    count_ += is_zero_ && !is_empty_ ? 1 : 0;
+    is_empty_ = true;
+  }
+
+  std::uint64_t at_;
+  std::uint64_t count_ = 0;
+  bool is_empty_ = true;  // Nothing of the current part was added.
+  bool is_zero_ = false;
+};
 
 // None unless a record's header is at `offset` and intact.
 std::optional<RecordFields> DecodeHeader(std::string_view content, std::size_t offset,
@@ -117,17 +114,14 @@ std::optional<RecordFields> DecodeHeader(std::string_view content, std::size_t o
   return Get<RecordFields>(header, kCheckedOffset);
 }
 
-// Whether content[begin, end) reaches behind the end or has a part that reads as zeros from one
-// border of a sector, or of itself, to the next.
-bool HasUnwrittenPart(std::string_view content, std::size_t begin, std::size_t end) {
+// Whether content[begin, end) reaches behind the end, or has more parts that read as zeros than
+// were written.
+bool HasUnwrittenPart(std::string_view content, std::size_t begin, std::size_t end,
+                      std::uint64_t zero_parts) {
   if (end > content.size()) return true;
-  while (begin < end) {
-    const std::size_t stop = std::min(end, (begin / kSectorBytes + 1) * kSectorBytes);
-    const std::string_view part = content.substr(begin, stop - begin);
-    if (part.find_first_not_of('\0') == std::string_view::npos) return true;
-    begin = stop;
-  }
-  return false;
+  ZeroParts zeros(begin);
+  zeros.Add(content.substr(begin, end - begin));
+  return zeros.Count() > zero_parts;
 }
 
 // Whether a record behind `begin` says that the one with `next_lsn` or a later one was durable.
@@ -146,7 +140,7 @@ const char* ProblemOf(const RecordFields& fields, LogLsn next_lsn) {
   if (!sized) return "the record's size makes no sense";
   const bool typed = fields.type >= 1 && fields.type <= ToInt(LogRecordType::kMark) &&
                      fields.level >= 1 && fields.level <= ToInt(Durability::kSynced) &&
-                     fields.blank != 0;
+                     fields.zero_parts != 0;
   if (!typed) return "the record is of an unknown type";
   if (LogLsn{fields.lsn} < next_lsn) return "the record's LSN is not above the one before";
   if (fields.durable_end == 0 || fields.durable_end > fields.lsn) {
@@ -181,7 +175,8 @@ class Scanner {
     const std::string_view stored =
         content_.substr(begin + kRecordHeaderBytes, fields->record_bytes - kRecordHeaderBytes);
     if (Checksum(stored) != fields->payload_crc) {
-      return Damaged(end, "the checksum of the record's payload does not match");
+      return Damaged(end, "the checksum of the record's payload does not match",
+                     fields->zero_parts - 1);
     }
     EMBLA_RETURN_IF_ERROR(Take(*fields, stored, visit));
     scan_.last_crc = Get<std::uint32_t>(content_, begin + kHeaderCrcOffset);
@@ -190,10 +185,14 @@ class Scanner {
   }
 
  private:
-  // The record from valid_bytes to `end` is damaged.
-  absl::StatusOr<bool> Damaged(std::uint64_t end, std::string_view problem) const {
+  // The record from valid_bytes to `end`, or its header, is damaged; `zero_parts` of it were
+  // written as zeros.
+  absl::StatusOr<bool> Damaged(std::uint64_t end, std::string_view problem,
+                               std::uint64_t zero_parts = 0) const {
     const std::uint64_t begin = scan_.valid_bytes;
-    if (!HasUnwrittenPart(content_, begin, end)) return LogLoss(file_, begin, problem);
+    if (!HasUnwrittenPart(content_, begin, end, zero_parts)) {
+      return LogLoss(file_, begin, problem);
+    }
     if (WasDurable(content_, begin + kWordBytes, scan_.next_lsn, seed_)) {
       return LogLoss(file_, begin,
                      absl::StrCat(ToAbsl(problem), ", and a later record says it was synced"));
@@ -205,25 +204,21 @@ class Scanner {
     ++scan_.records;
     scan_.next_lsn = LogLsn{fields.lsn + 1};
     const LogRecordType type{fields.type};
-    if (!visit && type != LogRecordType::kMark) return absl::OkStatus();
-    payload_.assign(stored);
-    ReplaceWords(fields.blank, 0, payload_);
-    payload_.resize(stored.size() - fields.padding_bytes);
+    const std::string_view payload = stored.substr(0, stored.size() - fields.padding_bytes);
     if (type == LogRecordType::kMark) {
-      if (payload_.size() != sizeof(LogLsn)) {
+      if (payload.size() != sizeof(LogLsn)) {
         return LogLoss(file_, scan_.valid_bytes, "the mark is not one LSN");
       }
-      scan_.keep_from = std::max(scan_.keep_from, Get<LogLsn>(payload_, 0));
+      scan_.keep_from = std::max(scan_.keep_from, Get<LogLsn>(payload, 0));
     }
     if (!visit) return absl::OkStatus();
-    return visit({LogLsn{fields.lsn}, type, Durability{fields.level}, fields.kind, payload_});
+    return visit({LogLsn{fields.lsn}, type, Durability{fields.level}, fields.kind, payload});
   }
 
   const std::string_view content_;
   const std::string_view file_;
   const std::uint32_t seed_;
   SegmentScan scan_;
-  std::string payload_;
 };
 
 }  // namespace
@@ -263,7 +258,16 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view content, std:
   header.first_lsn = Get<LogLsn>(bytes, 32);
   header.previous_bytes = Get<std::uint64_t>(bytes, 40);
   if (bytes == EncodeSegmentHeader(header) && ToInt(header.first_lsn) > 0) return header;
-  return LogLoss(file, 0, "not the header of a log segment of format 1");
+  const auto format = Get<std::uint32_t>(bytes, kSegmentMagic.size());
+  constexpr std::size_t kCheckedBytes = kSegmentHeaderBytes - sizeof(std::uint32_t);
+  if (bytes.starts_with(kSegmentMagic) && format != kFormat &&
+      Get<std::uint32_t>(bytes, kCheckedBytes) == Checksum(bytes.substr(0, kCheckedBytes))) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(ToAbsl(file), " is a log segment of format ", format,
+                     ", this program reads and writes format ", kFormat,
+                     ": start the program that wrote it, or begin with a new directory"));
+  }
+  return LogLoss(file, 0, "not the header of a log segment");
 }
 
 std::uint32_t SegmentSeed(const SegmentHeader& header) {
@@ -271,38 +275,77 @@ std::uint32_t SegmentSeed(const SegmentHeader& header) {
                             kSegmentHeaderBytes - sizeof(std::uint32_t));
 }
 
-LogPayload LogPayload::Behind(std::string bytes) {
-  EMBLA_CHECK(bytes.size() >= kRecordHeaderBytes);
+LogPayload LogPayload::Behind(std::string own, std::vector<View> views,
+                              std::shared_ptr<const void> memory) {
+  EMBLA_CHECK(own.size() >= kRecordHeaderBytes);
   LogPayload payload;
-  payload.bytes_ = std::move(bytes);
+  payload.own_ = std::move(own);
+  payload.views_ = std::move(views);
+  payload.memory_ = std::move(memory);
+  for (const View& view : payload.views_) payload.viewed_bytes_ += view.bytes.size();
   return payload;
 }
 
-std::string EncodeRecord(const LogRecordView& record, LogPayload payload) {
-  const std::size_t content_bytes = payload.size();
-  std::string out = std::move(payload).Take();
-  out.resize(RecordBytes(content_bytes), '\0');
-  const std::span<char> stored = std::span(out).subspan(kRecordHeaderBytes);
+// All of it in its order, the room for the header first.
+template <typename Take>
+void LogPayload::ForEachPiece(const Take& take) const {
+  const std::string_view own = own_;
+  std::size_t at = 0;
+  for (const View& view : views_) {
+    if (view.before > at) take(own.substr(at, view.before - at));
+    if (!view.bytes.empty()) take(view.bytes);
+    at = view.before;
+  }
+  if (at < own.size()) take(own.substr(at));
+}
+
+std::string LogPayload::content() const {
+  std::string content;
+  ForEachPiece([&](std::string_view piece) { content += piece; });
+  return content.substr(kRecordHeaderBytes);
+}
+
+OutgoingRecord::OutgoingRecord(const LogRecordView& record, LogPayload payload)
+    : payload_(std::move(payload)), payload_bytes_(payload_.size()) {
   RecordFields fields;
-  fields.blank = ReplaceZeros(stored);
-  fields.payload_crc = Checksum({stored.data(), stored.size()});
   fields.kind = record.kind;
   fields.type = ToInt(record.type);
   fields.level = ToInt(record.level);
-  fields.record_bytes = static_cast<std::uint32_t>(out.size());
-  fields.padding_bytes = static_cast<std::uint32_t>(stored.size() - content_bytes);
-  kRecordMagic.copy(out.data(), kRecordMagic.size());
-  std::memcpy(&out[kCheckedOffset], &fields, sizeof(fields));
-  return out;
+  fields.record_bytes = static_cast<std::uint32_t>(bytes());
+  fields.padding_bytes = static_cast<std::uint32_t>(bytes() - kRecordHeaderBytes - payload_bytes_);
+  std::string& own = payload_.own_;
+  own.append(fields.padding_bytes, '\0');
+  kRecordMagic.copy(own.data(), kRecordMagic.size());
+  std::memcpy(&own[kCheckedOffset], &fields, sizeof(fields));
 }
 
-std::uint32_t SealLogRecord(const RecordSeal& seal, std::span<char> record) {
-  std::memcpy(&record[kLsnOffset], &seal.lsn, sizeof(seal.lsn));
-  std::memcpy(&record[kDurableEndOffset], &seal.durable_end, sizeof(seal.durable_end));
-  const std::string_view header(record.data(), kRecordHeaderBytes);
-  const std::uint32_t crc = Checksum(header.substr(kCheckedOffset), seal.seed);
-  std::memcpy(&record[kHeaderCrcOffset], &crc, sizeof(crc));
+std::uint32_t OutgoingRecord::Seal(const RecordSeal& seal) {
+  std::string& own = payload_.own_;
+  auto fields = Get<RecordFields>(own, kCheckedOffset);
+  fields.lsn = ToInt(seal.lsn);
+  fields.durable_end = ToInt(seal.durable_end);
+  fields.payload_crc = 0;
+  fields.zero_parts = 1;
+  // No word of the header is zero from here on.
+  std::memcpy(&own[kCheckedOffset], &fields, sizeof(fields));
+  ZeroParts zeros(seal.offset);
+  bool is_header = true;
+  payload_.ForEachPiece([&](std::string_view piece) {
+    zeros.Add(piece);
+    if (is_header) piece.remove_prefix(kRecordHeaderBytes);
+    is_header = false;
+    fields.payload_crc = Checksum(piece, fields.payload_crc);
+  });
+  fields.zero_parts += zeros.Count();
+  std::memcpy(&own[kCheckedOffset], &fields, sizeof(fields));
+  const std::uint32_t crc =
+      Checksum(std::string_view(own).substr(kCheckedOffset, sizeof(fields)), seal.seed);
+  std::memcpy(&own[kHeaderCrcOffset], &crc, sizeof(crc));
   return crc;
+}
+
+void OutgoingRecord::AddPieces(std::vector<std::string_view>* pieces) const {
+  payload_.ForEachPiece([&](std::string_view piece) { pieces->push_back(piece); });
 }
 
 std::string EncodeMark(LogLsn keep_from) {

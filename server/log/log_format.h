@@ -4,20 +4,21 @@
 // syncs the disk may keep any of the 512-byte sectors written since and lose the others; what it
 // lost reads as zeros or lies behind the end of the file. Telling such a torn tail from corruption
 // rests on two facts of every record:
-//   - no 8-byte word of it is zero (zero words of the payload are stored as another word that the
-//     payload does not have), and it begins at a multiple of 8: so a part of it that reads as zeros
-//     up to the borders of a sector was never written, and a damaged record without one was;
+//   - it says how many of its sectors are nothing but zeros, of a sector that it shares with others
+//     its own part: a damaged record with more of them was never written entirely, one without
+//     was. Its header has no such part, as none of the header's 8-byte words is zero;
 //   - it says which records were durable when it was written: damage to one of those is corruption.
+// So a payload is stored as it is, and written from where it lies (LogPayload).
 // Covered by log_format_test.cc: a cut at every byte, a flip of every bit, lost sectors.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
 #include <functional>
-#include <span>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -70,45 +71,74 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view content, std:
 // another segment.
 std::uint32_t SegmentSeed(const SegmentHeader& header);
 
-// The fields that a record gets when it is written.
+// Where and when a record is written.
 struct RecordSeal {
-  std::uint32_t seed = 0;  // The segment's seed.
+  std::uint32_t seed = 0;    // The segment's seed.
+  std::uint64_t offset = 0;  // The record's, in the segment's file; a multiple of 8.
   LogLsn lsn{};
   LogLsn durable_end{1};  // All records below are synced; at most `lsn`.
 };
 
-// The content of a record, behind room for its header: a log takes it without a copy.
+// The content of a record, behind room for its header: bytes of its own, and between them views of
+// memory that it keeps, which a log writes from where they are.
 class LogPayload {
  public:
-  LogPayload() : bytes_(kRecordHeaderBytes, '\0') {}
+  // Content that lies elsewhere, and the offset of the own byte that follows it.
+  struct View {
+    std::size_t before = 0;
+    std::string_view bytes;
+  };
+
+  LogPayload() : own_(kRecordHeaderBytes, '\0') {}
   template <std::convertible_to<std::string_view> Text>
   LogPayload(const Text& content)  // A copy. NOLINT(google-explicit-constructor)
-      : bytes_(kRecordHeaderBytes, '\0') {
-    bytes_ += std::string_view(content);
+      : own_(kRecordHeaderBytes, '\0') {
+    own_ += std::string_view(content);
   }
-  // `bytes` begins with kRecordHeaderBytes that the header will take.
-  static LogPayload Behind(std::string bytes);
+  // `own` begins with kRecordHeaderBytes that the header will take. `memory` keeps what `views`
+  // show, which nobody changes; they are in the order of their places.
+  static LogPayload Behind(std::string own, std::vector<View> views = {},
+                           std::shared_ptr<const void> memory = nullptr);
 
-  std::size_t size() const { return bytes_.size() - kRecordHeaderBytes; }
-  std::string_view content() const { return std::string_view(bytes_).substr(kRecordHeaderBytes); }
-  std::string Take() && { return std::move(bytes_); }
+  std::size_t size() const { return own_.size() + viewed_bytes_ - kRecordHeaderBytes; }
+  std::string content() const;  // In one piece: a copy.
 
  private:
-  std::string bytes_;
+  friend class OutgoingRecord;
+  template <typename Take>
+  void ForEachPiece(const Take& take) const;
+
+  std::string own_;
+  std::vector<View> views_;
+  std::size_t viewed_bytes_ = 0;
+  std::shared_ptr<const void> memory_;
 };
 
-// A record for any segment and LSN, not valid before it is sealed. Takes type, level and kind of
-// `record`, and nothing else.
-std::string EncodeRecord(const LogRecordView& record, LogPayload payload);
-// Makes `record`, of EncodeRecord, valid. Returns the checksum of its header.
-std::uint32_t SealLogRecord(const RecordSeal& seal, std::span<char> record);
+// A record on its way into a segment.
+class OutgoingRecord {
+ public:
+  OutgoingRecord() = default;
+  // Takes type, level and kind of `record`, and nothing else.
+  OutgoingRecord(const LogRecordView& record, LogPayload payload);
+
+  std::size_t bytes() const { return RecordBytes(payload_bytes_); }
+  // Makes the record valid at one place, which may be another one later. Returns the checksum of
+  // its header. Reads all of it.
+  std::uint32_t Seal(const RecordSeal& seal);
+  // Adds the sealed record in pieces, which live as long as this object.
+  void AddPieces(std::vector<std::string_view>* pieces) const;
+
+ private:
+  LogPayload payload_;  // With the padding.
+  std::size_t payload_bytes_ = 0;
+};
 
 std::string EncodeMark(LogLsn keep_from);
 
 // The error for a damaged file of a log: DataLoss with its name, the offset and what to do.
 absl::Status LogLoss(std::string_view file, std::uint64_t offset, std::string_view problem);
 
-// The payload lives as long as the call.
+// The payload lives as long as the call, and is aligned to 8 if the segment is.
 using LogVisitor = std::function<absl::Status(const LogRecordView&)>;
 
 struct SegmentScan {

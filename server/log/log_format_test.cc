@@ -23,6 +23,19 @@ constexpr SegmentHeader kHeader{.log_id = 0x1122334455667788,
                                 .previous_bytes = 4000,
                                 .previous_crc = 0xcafe};
 
+// A record as it is stored at one place.
+struct Stored {
+  std::string bytes;
+  explicit Stored(const LogRecordView& record, LogPayload payload, const RecordSeal& seal) {
+    OutgoingRecord outgoing(record, std::move(payload));
+    outgoing.Seal(seal);
+    std::vector<std::string_view> pieces;
+    outgoing.AddPieces(&pieces);
+    for (const std::string_view piece : pieces) bytes += piece;
+    EXPECT_EQ(bytes.size(), outgoing.bytes());
+  }
+};
+
 struct Read {
   LogLsn lsn;
   LogRecordType type;
@@ -41,10 +54,10 @@ struct Segment {
   void Add(std::string payload, LogRecordType type = LogRecordType::kUpdate,
            std::uint64_t durable_end = 0) {
     const auto lsn = static_cast<std::uint64_t>(kHeader.first_lsn) + records.size();
-    std::string record = EncodeRecord({.type = type, .kind = 9}, payload);
-    SealLogRecord({SegmentSeed(kHeader), LogLsn{lsn}, LogLsn{durable_end == 0 ? lsn : durable_end}},
-                  record);
-    bytes += record;
+    bytes += Stored({.type = type, .kind = 9}, payload,
+                    {SegmentSeed(kHeader), bytes.size(), LogLsn{lsn},
+                     LogLsn{durable_end == 0 ? lsn : durable_end}})
+                 .bytes;
     ends.push_back(bytes.size());
     records.push_back({LogLsn{lsn}, type, 9, std::move(payload)});
   }
@@ -89,28 +102,42 @@ TEST(LogFormat, RoundTripsAnyPayload) {
   EXPECT_EQ(scan->valid_bytes, segment.bytes.size());
 }
 
-TEST(LogFormat, NoWordOfARecordIsZero) {
+TEST(LogFormat, ViewsAreStoredLikeTheSameBytesInOnePiece) {
   std::mt19937_64 random(8);
   for (int i = 0; i < 300; ++i) {
-    Segment segment;
-    segment.Add(RandomPayload(random, 200));
-    for (std::size_t at = kSegmentHeaderBytes; at < segment.bytes.size(); at += 8) {
-      ASSERT_NE(segment.bytes.substr(at, 8), std::string(8, '\0')) << at;
+    const std::string content = RandomPayload(random, 3000);
+    // Up to three views, which may touch each other and the ends.
+    std::vector<std::size_t> cuts(6);
+    for (std::size_t& cut : cuts) cut = random() % (content.size() + 1);
+    std::sort(cuts.begin(), cuts.end());
+    std::string own(kRecordHeaderBytes, '\0');
+    std::vector<LogPayload::View> views;
+    std::size_t at = 0;
+    for (std::size_t v = 0; v < 6; v += 2) {
+      own += content.substr(at, cuts[v] - at);
+      views.push_back(
+          {own.size(), std::string_view(content).substr(cuts[v], cuts[v + 1] - cuts[v])});
+      at = cuts[v + 1];
     }
+    own += content.substr(at);
+    const RecordSeal seal{7, 8 * (random() % 200), LogLsn{3}, LogLsn{2}};
+    const LogPayload payload = LogPayload::Behind(own, views);
+    ASSERT_EQ(payload.size(), content.size());
+    ASSERT_EQ(payload.content(), content);
+    ASSERT_EQ(Stored({.kind = 9}, payload, seal).bytes, Stored({.kind = 9}, content, seal).bytes);
   }
 }
 
-TEST(LogFormat, AWordThatIsTakenForZeroElsewhereIsKept) {
-  const std::string plain = EncodeRecord({}, std::string(16, '\0'));
-  const std::string word = plain.substr(kRecordHeaderBytes, 8);
-  Segment segment;
-  segment.Add(word + std::string(8, '\0'));
-  segment.Add(std::string(8, '\0') + word);
-  // Far behind zeros for which it would stand.
-  segment.Add(std::string(10000, '\0') + word + std::string(5000, '\0') + word);
-  std::vector<Read> records;
-  ASSERT_THAT(Scan(segment.bytes, true, &records), IsOk());
-  EXPECT_EQ(records, segment.records);
+TEST(LogFormat, ARecordMayBeSealedForAnotherPlace) {
+  const std::string payload(2000, '\0');
+  const RecordSeal seal{1, 512, LogLsn{3}, LogLsn{2}};
+  OutgoingRecord twice({}, payload);
+  twice.Seal({2, 104, LogLsn{9}, LogLsn{9}});
+  twice.Seal(seal);
+  std::vector<std::string_view> pieces;
+  twice.AddPieces(&pieces);
+  ASSERT_EQ(pieces.size(), 1u);
+  EXPECT_EQ(pieces.front(), Stored({}, payload, seal).bytes);
 }
 
 TEST(LogFormat, ACutAtAnyByteKeepsTheWholeRecordsBeforeItInTheNewestSegmentOnly) {
@@ -144,6 +171,7 @@ TEST(LogFormat, AFlipOfAnyBitIsCorruptionWithFileAndOffset) {
   }
 }
 
+// Whether it is lost or not, a sector of zeros is there.
 TEST(LogFormat, SectorsOfTheLastRecordThatNeverReachedTheDiskAreATornTail) {
   const Segment segment = LongSegment();
   const std::size_t begin = segment.ends[1];
@@ -151,9 +179,39 @@ TEST(LogFormat, SectorsOfTheLastRecordThatNeverReachedTheDiskAreATornTail) {
     std::string torn = segment.bytes;
     const std::size_t end = std::min((from / 512 + 1) * 512, torn.size());
     torn.replace(from, end - from, end - from, '\0');
+    if (torn == segment.bytes) continue;
     const auto scan = Scan(torn);
     ASSERT_THAT(scan, IsOk()) << from;
     ASSERT_EQ(scan->valid_bytes, begin);
+  }
+}
+
+// Zeros at every place around the borders of sectors, and the other bytes flipped or lost.
+TEST(LogFormat, ZerosOfAPayloadDoNotPassForWhatWasNeverWritten) {
+  for (std::size_t before = 0; before <= 512; before += 8) {
+    for (const std::size_t zeros : {8, 504, 512, 520, 1024, 1500}) {
+      for (const std::size_t after : {0, 1, 8, 600}) {
+        Segment segment;
+        segment.Add(std::string(before, 'x') + std::string(zeros, '\0') + std::string(after, 'y'));
+        for (std::size_t at : {std::size_t{0}, before + zeros / 2, before + zeros + after - 1}) {
+          std::string flipped = segment.bytes;
+          char& byte = flipped[kSegmentHeaderBytes + kRecordHeaderBytes + at];
+          byte = static_cast<char>(byte ^ 0x03);
+          ASSERT_EQ(Scan(flipped).status().code(), absl::StatusCode::kDataLoss)
+              << before << " " << zeros << " " << after << " " << at;
+        }
+        for (std::size_t from = kSegmentHeaderBytes; from < segment.bytes.size();
+             from = (from / 512 + 1) * 512) {
+          std::string torn = segment.bytes;
+          const std::size_t end = std::min((from / 512 + 1) * 512, torn.size());
+          torn.replace(from, end - from, end - from, '\0');
+          const bool is_whole = torn == segment.bytes;
+          const auto scan = Scan(torn);
+          ASSERT_THAT(scan, IsOk()) << before << " " << zeros << " " << after << " " << from;
+          ASSERT_EQ(scan->records, is_whole ? 1u : 0u);
+        }
+      }
+    }
   }
 }
 
@@ -183,9 +241,9 @@ TEST(LogFormat, ALostRecordThatALaterOneKnewAsSyncedIsCorruption) {
 
 TEST(LogFormat, ARecordOfAnotherSegmentIsNotTakenForOneOfThis) {
   Segment segment;
-  std::string record = EncodeRecord({}, "other");
-  SealLogRecord({SegmentSeed(kHeader) + 1, LogLsn{5}, LogLsn{5}}, record);
-  EXPECT_EQ(Scan(segment.bytes + record).status().code(), absl::StatusCode::kDataLoss);
+  const Stored record({}, "other",
+                      {SegmentSeed(kHeader) + 1, segment.bytes.size(), LogLsn{5}, LogLsn{5}});
+  EXPECT_EQ(Scan(segment.bytes + record.bytes).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST(LogFormat, LsnsThatDoNotRiseAreCorruption) {
@@ -237,19 +295,28 @@ TEST(LogFormat, MutatedSegmentsAreReadOrRefused) {
   }
 }
 
+TEST(LogFormat, ASegmentOfAnotherFormatIsRefusedByName) {
+  const auto old = ReadFile("tests/golden/node_log_v1.bin");
+  ASSERT_THAT(old, IsOk());
+  const absl::Status status = Scan(*old).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("dir/log is a log segment of format 1, this program reads"));
+}
+
 // The worked example of docs/node_log.md, written by another program.
 TEST(LogFormat, TheGoldenFileIsWhatIsWrittenAndRead) {
-  const auto golden = ReadFile("tests/golden/node_log_v1.bin");
+  const auto golden = ReadFile("tests/golden/node_log_v2.bin");
   ASSERT_THAT(golden, IsOk());
   const SegmentHeader header{.log_id = 0x0102030405060708, .number = 1, .first_lsn = LogLsn{1}};
   std::string bytes = EncodeSegmentHeader(header);
   const auto add = [&](std::uint64_t lsn, std::uint64_t durable_end, const LogRecordView& view) {
-    std::string record = EncodeRecord(view, view.payload);
-    SealLogRecord({SegmentSeed(header), LogLsn{lsn}, LogLsn{durable_end}}, record);
-    bytes += record;
+    bytes += Stored(view, view.payload,
+                    {SegmentSeed(header), bytes.size(), LogLsn{lsn}, LogLsn{durable_end}})
+                 .bytes;
   };
   add(1, 1, {.type = LogRecordType::kControl, .kind = 7, .payload = "freeze"});
-  add(2, 1, {.level = Durability::kWritten, .payload = std::string(8, '\0') + "rows"});
+  add(2, 1, {.level = Durability::kWritten, .payload = std::string(864, '\0') + "rows"});
   add(4, 3, {.type = LogRecordType::kMark, .payload = EncodeMark(LogLsn{2})});
   EXPECT_EQ(*golden, bytes);
   EXPECT_EQ(Scan(*golden)->records, 3u);

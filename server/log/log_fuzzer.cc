@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/check.h"
 #include "server/log/log_format.h"
@@ -33,9 +34,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   embla::Read(std::string(input));
   const embla::SegmentHeader header{.log_id = 1, .number = 1, .first_lsn = LogLsn{1}};
   std::string segment = embla::EncodeSegmentHeader(header);
-  std::string record = embla::EncodeRecord({}, input.substr(0, size / 2));
-  embla::SealLogRecord({embla::SegmentSeed(header), LogLsn{1}, LogLsn{1}}, record);
-  embla::Read(segment + record + std::string(input));
+  embla::OutgoingRecord record({}, input.substr(0, size / 2));
+  record.Seal({embla::SegmentSeed(header), segment.size(), LogLsn{1}, LogLsn{1}});
+  std::vector<std::string_view> pieces;
+  record.AddPieces(&pieces);
+  std::string with_record = segment;
+  for (const std::string_view piece : pieces) with_record += piece;
+  embla::Read(with_record + std::string(input));
   embla::Read(segment + std::string(input));
   return 0;
 }

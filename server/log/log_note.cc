@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/crc32c.h"
 #include "core/base/ids.h"
+#include "core/base/log.h"
 #include "core/base/status_macros.h"
 
 namespace embla {
@@ -76,6 +77,11 @@ absl::Status WriteLogNote(LogStorage& storage, const LogNote& note) {
   }
   EMBLA_RETURN_IF_ERROR(storage.Rename(temporary, name));
   return storage.SyncDirectory();
+}
+
+void NoteLog(LogStorage& storage, const LogNote& note) {
+  const absl::Status noted = WriteLogNote(storage, note);
+  if (!noted.ok()) LogWarning("log", "cannot note its newest segment: ", noted.message());
 }
 
 }  // namespace embla

@@ -1,9 +1,10 @@
 // A log's note of itself beside its segments: how far it has come. A log whose newest segment
 // is missing, or shorter than it was, reads like a younger one; the note tells it from that.
 //
-// A note is written when a segment begins, at each start and at a clean stop, and only of what is
-// synced. So it never says more than the segments have, and after a crash it may say less: what is
-// cut off a segment then, behind the newest note, nobody can tell from a torn tail.
+// A note is written before the first sync of a new segment, at each start and at a clean stop, and
+// only of what is synced. So it never says more than the segments have, and after a crash it may
+// say less: what is cut off a segment then, behind the newest note, nobody can tell from a torn
+// tail.
 #pragma once
 
 #include <cstdint>
@@ -35,5 +36,7 @@ absl::StatusOr<LogNote> DecodeLogNote(std::string_view content, std::string_view
 absl::StatusOr<std::optional<LogNote>> ReadLogNote(const LogStorage& storage);
 // Replaces the note durably; after an error the old one or the new one is there.
 absl::Status WriteLogNote(LogStorage& storage, const LogNote& note);
+// The same; an error is only logged, as a log does without.
+void NoteLog(LogStorage& storage, const LogNote& note);
 
 }  // namespace embla

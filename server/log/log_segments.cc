@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "server/log/log_note.h"
@@ -52,7 +51,11 @@ LogSegments::LogSegments(LogStorage& storage, std::uint64_t segment_bytes_max,
 
 absl::Status LogSegments::Start() {
   EMBLA_RETURN_IF_ERROR(storage_.Remove(std::string(kSpareName)));  // May be half of a header.
-  if (is_new_) return Rotate(LogLsn{1});
+  if (is_new_) {
+    EMBLA_RETURN_IF_ERROR(Rotate(LogLsn{1}));
+    Note(LogLsn{1});
+    return absl::OkStatus();
+  }
   const std::string name = SegmentName(header_.number);
   absl::StatusOr<std::unique_ptr<LogFile>> file = storage_.Open(name, segment_bytes_max_);
   // A full disk must not keep a node from starting: Write finds out how much still fits.
@@ -67,8 +70,7 @@ absl::Status LogSegments::Start() {
 }
 
 void LogSegments::Note(LogLsn next_lsn) {
-  const absl::Status noted = WriteLogNote(storage_, {header_.log_id, header_.number, next_lsn});
-  if (!noted.ok()) LogWarning("log", "cannot note its newest segment: ", noted.message());
+  NoteLog(storage_, {header_.log_id, header_.number, next_lsn});
 }
 
 bool LogSegments::Fits(std::size_t bytes) const {
@@ -108,17 +110,12 @@ absl::Status LogSegments::Rotate(LogLsn first_lsn) {
   last_crc_ = seed_;
   current_ = std::move(spare_);
   full_ = false;
-  Note(first_lsn);
   return absl::OkStatus();
 }
 
 absl::Status LogSegments::Write(std::span<const std::string_view> pieces, std::uint32_t last_crc) {
   const std::uint64_t end = current_->size();
-  absl::Status written;
-  for (const std::string_view piece : pieces) {
-    written = current_->Append(piece);
-    if (!written.ok()) break;
-  }
+  const absl::Status written = current_->Append(pieces);
   if (written.ok()) {
     last_crc_ = last_crc;
     return absl::OkStatus();

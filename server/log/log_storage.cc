@@ -47,7 +47,10 @@ class DirectoryLogFile final : public LogFile {
   DirectoryLogFile(AppendFile written, AppendFile synced)
       : written_(std::move(written)), synced_(std::move(synced)) {}
 
-  absl::Status Append(std::string_view data) override { return written_.Append(data); }
+  absl::Status Append(std::span<const std::string_view> pieces) override {
+    return written_.Append(pieces);
+  }
+  void BeginSync() override { written_.BeginSync(); }
   absl::Status Sync() override { return synced_.Sync(); }
   absl::Status Truncate(std::uint64_t size) override { return written_.Truncate(size); }
   std::uint64_t size() const override { return written_.size(); }

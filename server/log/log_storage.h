@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,13 +17,17 @@ namespace embla {
 
 // An open file that is appended to.
 //
-// Thread safety: Append and Truncate by one thread, Sync by any number at the same time.
+// Thread safety: Append, BeginSync and Truncate by one thread, Sync by any number at the same time.
 class LogFile {
  public:
   virtual ~LogFile() = default;
 
-  // After an error a part of `data` may be there. ResourceExhausted: the disk is full.
-  virtual absl::Status Append(std::string_view data) = 0;
+  // Writes `pieces` one behind the other. After an error a part of them may be there.
+  // ResourceExhausted: the disk is full.
+  virtual absl::Status Append(std::span<const std::string_view> pieces) = 0;
+  absl::Status Append(std::string_view data) { return Append(std::span(&data, 1)); }
+  // Has the disk begin with what was appended, for a later Sync to find less to do; does not wait.
+  virtual void BeginSync() {}
   // Makes everything appended before the call durable when it returns. An error is final.
   virtual absl::Status Sync() = 0;
   virtual absl::Status Truncate(std::uint64_t size) = 0;

@@ -104,6 +104,23 @@ absl::StatusOr<LogLsn> NodeLog::AppendControl(std::uint16_t kind, LogPayload pay
                 std::move(done));
 }
 
+void NodeLog::SyncTail(std::size_t bytes_max, LogDone done) {
+  absl::Status status;
+  {
+    const MutexLock lock(mu_);
+    status = broken_;
+    if (status.ok() && unsynced_bytes_ + syncing_bytes_ > bytes_max) {
+      Pending waiting;
+      waiting.lsn = written_lsn_;
+      waiting.done = std::exchange(done, nullptr);
+      awaiting_sync_.push_back(std::move(waiting));
+      sync_wanted_ = true;
+      written_.NotifyAll();
+    }
+  }
+  Tell(done, status);
+}
+
 absl::StatusOr<LogLsn> NodeLog::WriteControl(std::uint16_t kind, LogPayload payload) {
   return AppendAndWait({.type = LogRecordType::kControl, .kind = kind}, std::move(payload));
 }
@@ -116,16 +133,16 @@ absl::StatusOr<LogLsn> NodeLog::Append(const LogRecordView& record, LogPayload p
                                                    ": update fewer rows at once"));
   }
   const bool is_update = record.type == LogRecordType::kUpdate;
-  const bool acknowledged = record.level == Durability::kQueued;
+  const bool is_queued = record.level == Durability::kQueued;
   const std::size_t limit =
       options_.queue_bytes_max + (is_update ? 0 : options_.control_queue_bytes);
   Pending pending;
   pending.level = record.level;
-  pending.is_final = is_update && (acknowledged || options_.accepted_is_final);
+  pending.is_final = is_update && (is_queued || options_.accepted_is_final);
   pending.uses_reserve = pending.is_final || !is_update;
-  pending.record = EncodeRecord(record, std::move(payload));
-  pending.bytes = pending.record.size();
-  if (!acknowledged) pending.done = std::exchange(done, nullptr);
+  pending.record = OutgoingRecord(record, std::move(payload));
+  pending.bytes = pending.record.bytes();
+  pending.done = std::exchange(done, nullptr);
   LogLsn lsn{};
   {
     const MutexLock lock(mu_);
@@ -143,6 +160,9 @@ absl::StatusOr<LogLsn> NodeLog::Append(const LogRecordView& record, LogPayload p
     lsn = pending.lsn = next_lsn_;
     next_lsn_ = Next(lsn);
     queued_bytes_ += pending.bytes;
+    // Behind half a queue, callers are slowed down to the disk's speed before they are refused.
+    if (is_queued && queued_bytes_ <= options_.queue_bytes_max / 2)
+      done = std::exchange(pending.done, nullptr);
     queue_.push_back(std::move(pending));
     queued_.NotifyOne();
   }
@@ -277,12 +297,23 @@ absl::Status NodeLog::Break(const absl::Status& cause) {
 void NodeLog::SyncLoop() {
   LogLsn target{};
   while (LogFile* const file = WaitForWork(&target)) {
+    NoteWhatIsDue();
     if (const absl::Status synced = file->Sync(); !synced.ok()) {
       static_cast<void>(Break(synced));
       return;
     }
     FinishSync(target);
   }
+}
+
+// Here, not where the segment begins: a note costs syncs, and records are written meanwhile.
+void NodeLog::NoteWhatIsDue() {
+  std::optional<LogNote> note;
+  {
+    const MutexLock lock(mu_);
+    note = std::exchange(note_due_, std::nullopt);
+  }
+  if (note) NoteLog(storage_, *note);
 }
 
 LogFile* NodeLog::WaitForWork(LogLsn* target) {
@@ -302,6 +333,7 @@ LogFile* NodeLog::WaitForWork(LogLsn* target) {
     written_.WaitFor(mu_, left);
   }
   sync_wanted_ = false;
+  syncing_bytes_ = std::exchange(unsynced_bytes_, 0);
   *target = written_lsn_;
   return file_;
 }
@@ -311,6 +343,7 @@ void NodeLog::FinishSync(LogLsn target) {
   {
     const MutexLock lock(mu_);
     durable_lsn_ = target;
+    syncing_bytes_ = 0;
     const auto end = std::find_if(awaiting_sync_.begin(), awaiting_sync_.end(),
                                   [&](const Pending& record) { return record.lsn > target; });
     told.assign(std::make_move_iterator(awaiting_sync_.begin()), std::make_move_iterator(end));

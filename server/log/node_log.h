@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "absl/time/time.h"
 #include "core/base/mutex.h"
 #include "server/log/log_format.h"
+#include "server/log/log_note.h"
 #include "server/log/log_recovery.h"
 #include "server/log/log_segments.h"
 #include "server/log/log_storage.h"
@@ -72,7 +74,8 @@ class NodeLog {
   ~NodeLog();  // Closes.
 
   // Queues a record. At kNone nothing is logged, the LSN is 0; at kNone and kQueued `done` may be
-  // empty and is called before this returns. Errors, with which `done` is not called:
+  // empty and is called before this returns, or, at kQueued while more than half of the queue is
+  // used, when the record is written. Errors, with which `done` is not called:
   //   InvalidArgument    the payload is larger than payload_bytes_max()
   //   ResourceExhausted  too much is queued: slow down
   //   Unavailable        the log is closed or cannot write any more
@@ -80,6 +83,9 @@ class NodeLog {
                                       LogDone done);
   // Always synced before it is done; has room where updates have none.
   absl::StatusOr<LogLsn> AppendControl(std::uint16_t kind, LogPayload payload, LogDone done);
+  // Calls `done` when no more than `bytes_max` of what is written is not synced, at once or after a
+  // sync, which begins for it. The status: as for a record.
+  void SyncTail(std::size_t bytes_max, LogDone done);
   // Appends a control record and waits until it is synced. Not for callbacks.
   absl::StatusOr<LogLsn> WriteControl(std::uint16_t kind, LogPayload payload);
 
@@ -106,10 +112,10 @@ class NodeLog {
     // Not refused while there is any room: a control record, or one that others rely on.
     bool uses_reserve = false;
     bool is_final = false;  // The log may not go on without it.
-    std::string record;
+    OutgoingRecord record;
     // Size of the record; counted in queued_bytes_ until the caller is told of it.
     std::size_t bytes = 0;
-    LogDone done;  // Empty at kQueued: it was called.
+    LogDone done;  // Empty: it was called, or there is none.
   };
   struct Group;
 
@@ -139,6 +145,7 @@ class NodeLog {
   void SyncLoop();
   LogFile* WaitForWork(LogLsn* target) ABSL_LOCKS_EXCLUDED(mu_);
   void FinishSync(LogLsn target) ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteWhatIsDue() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Ends writing; every record that waits is told.
   absl::Status Break(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
@@ -146,7 +153,8 @@ class NodeLog {
   LogStorage& storage_;  // Not owned; outlives this object.
   const NodeLogOptions options_;
   const LogRecovery recovery_;
-  LogSegments segments_;  // Used by the writer's thread only.
+  LogSegments segments_;          // Used by the writer's thread only.
+  std::size_t begun_behind_ = 0;  // Likewise. Written since the disk was told to begin.
 
   mutable Mutex mu_;
   CondVar queued_;                                   // Wakes the writer.
@@ -154,7 +162,9 @@ class NodeLog {
   CondVar synced_;                                   // Wakes the writer that waits for a sync.
   std::vector<Pending> queue_ ABSL_GUARDED_BY(mu_);  // Accepted, not taken by the writer.
   std::size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<Pending> awaiting_sync_ ABSL_GUARDED_BY(mu_);
+  std::vector<Pending> awaiting_sync_ ABSL_GUARDED_BY(mu_);  // Ascending.
+  std::size_t unsynced_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // Written, and no sync of it has begun;
+  std::size_t syncing_bytes_ ABSL_GUARDED_BY(mu_) = 0;   // begun, and not ended.
   LogLsn next_lsn_ ABSL_GUARDED_BY(mu_);
   LogLsn written_lsn_ ABSL_GUARDED_BY(mu_);
   LogLsn durable_lsn_ ABSL_GUARDED_BY(mu_);
@@ -169,6 +179,8 @@ class NodeLog {
   LogFile* file_ ABSL_GUARDED_BY(mu_) =
       nullptr;  // File of the current segment; changes when all is synced.
   std::vector<SegmentHeader> live_ ABSL_GUARDED_BY(mu_);  // Oldest first, with the current one.
+  // A segment began: noted with its first sync.
+  std::optional<LogNote> note_due_ ABSL_GUARDED_BY(mu_);
 
   // Used by AppendAndWait; they outlive its callers, whom a callback must not outlive.
   Mutex wait_mu_;

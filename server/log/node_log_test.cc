@@ -142,6 +142,29 @@ TEST_F(NodeLogTest, ThoseWhoWaitShareASync) {
   EXPECT_LE(disk_.syncs() - before, 2u);  // The one that was held, and one for all others.
 }
 
+TEST_F(NodeLogTest, KeepsWhatARecordViewsUntilItIsWrittenAndNotUntilItIsSynced) {
+  Open();
+  disk_.Hold(Gate::kWrite);
+  disk_.Hold(Gate::kSync);
+  const auto content = std::make_shared<const std::string>(300, 'v');
+  Told told;
+  ASSERT_THAT(log_->AppendUpdate(Durability::kSynced, 1,
+                                 LogPayload::Behind(std::string(kRecordHeaderBytes, '\0'),
+                                                    {{kRecordHeaderBytes, *content}}, content),
+                                 told.Callback()),
+              IsOk());
+  EXPECT_EQ(content.use_count(), 2);
+  disk_.Release(Gate::kWrite);
+  AwaitFor([&] { return content.use_count() == 1; }, absl::Seconds(60), "the memory is given back");
+  EXPECT_FALSE(told.yet());
+  EXPECT_GT(log_->queued_bytes(), 0u);
+  disk_.Release(Gate::kSync);
+  EXPECT_EQ(told.Wait(), absl::StatusCode::kOk);
+  Close();
+  Open();
+  EXPECT_THAT(replayed_, ElementsAre(*content));
+}
+
 TEST_F(NodeLogTest, WhatNobodyWaitsForIsSyncedAfterTheDelay) {
   options_.sync_delay = absl::ZeroDuration();
   Open();
@@ -171,6 +194,22 @@ TEST_F(NodeLogTest, RefusesUpdatesBeyondTheQueueAndStillTakesControlRecords) {
   for (const auto& one : told) EXPECT_EQ(one->Wait(), absl::StatusCode::kOk);
   EXPECT_EQ(control.Wait(), absl::StatusCode::kOk);
   EXPECT_EQ(log_->queued_bytes(), 0u);
+}
+
+TEST_F(NodeLogTest, SlowsQueuedUpdatesDownBeforeItRefusesThem) {
+  options_.queue_bytes_max = 2000;
+  Open();
+  disk_.Hold(Gate::kWrite);
+  std::vector<std::unique_ptr<Told>> told;
+  for (std::size_t bytes = 0; bytes + RecordBytes(100) <= 2000; bytes += RecordBytes(100)) {
+    told.push_back(std::make_unique<Told>());
+    ASSERT_THAT(
+        log_->AppendUpdate(Durability::kQueued, 1, std::string(100, 'x'), told.back()->Callback()),
+        IsOk());
+    EXPECT_EQ(told.back()->yet(), told.size() * RecordBytes(100) <= 1000) << told.size();
+  }
+  disk_.Release(Gate::kWrite);
+  for (const auto& one : told) EXPECT_EQ(one->Wait(), absl::StatusCode::kOk);
 }
 
 TEST_F(NodeLogTest, RefusesARecordLargerThanASegment) {

@@ -13,42 +13,22 @@
 
 namespace embla {
 
-// A record of this size is written by itself.
-constexpr std::size_t kAloneBytes = std::size_t{64} << 10;
+// The disk begins with so many written bytes while nobody waits for them.
+constexpr std::size_t kBeginSyncBytes = std::size_t{1} << 20;
 
-// Records that are written together.
+// Records that are written together, with one call, from where they are.
 struct NodeLog::Group {
   std::vector<Pending> records;
   std::size_t bytes = 0;
-  std::string joined;
 
   void Add(Pending record) {
     bytes += record.bytes;
     records.push_back(std::move(record));
   }
-  static bool IsSmall(const Pending& record) { return record.bytes < kAloneBytes; }
-  // The records in their order: small ones joined, as each write costs; large ones where they are,
-  // as a copy costs more. Views the records and `joined`.
-  std::vector<std::string_view> Pieces() {
-    joined.clear();
-    std::size_t joined_bytes = 0;
-    for (const Pending& record : records) joined_bytes += IsSmall(record) ? record.bytes : 0;
-    joined.reserve(joined_bytes);  // So that its views last.
+  // Views the records, in their order.
+  std::vector<std::string_view> Pieces() const {
     std::vector<std::string_view> pieces;
-    std::size_t begin = 0;
-    const auto end_join = [&] {
-      if (joined.size() > begin) pieces.push_back(std::string_view(joined).substr(begin));
-      begin = joined.size();
-    };
-    for (const Pending& record : records) {
-      if (IsSmall(record)) {
-        joined += record.record;
-        continue;
-      }
-      end_join();
-      pieces.push_back(record.record);
-    }
-    end_join();
+    for (const Pending& record : records) record.record.AddPieces(&pieces);
     return pieces;
   }
   std::vector<Pending> Take() {
@@ -166,7 +146,7 @@ absl::Status NodeLog::Flush(Group* group) {
 
 // The records stay in `group`.
 absl::Status NodeLog::WriteGroup(Group* group) {
-  RecordSeal seal{.seed = segments_.seed()};
+  RecordSeal seal{.seed = segments_.seed(), .offset = segments_.file().size()};
   {
     const MutexLock lock(mu_);
     EMBLA_RETURN_IF_ERROR(broken_);
@@ -175,7 +155,8 @@ absl::Status NodeLog::WriteGroup(Group* group) {
   std::uint32_t crc = 0;
   for (Pending& record : group->records) {
     seal.lsn = record.lsn;
-    crc = SealLogRecord(seal, record.record);
+    crc = record.record.Seal(seal);
+    seal.offset += record.bytes;
   }
   const absl::Status status = segments_.Write(group->Pieces(), crc);
   return status.ok() || absl::IsResourceExhausted(status) ? status : Break(status);
@@ -185,17 +166,19 @@ absl::Status NodeLog::WriteGroup(Group* group) {
 void NodeLog::FinishWrite(Group* group) {
   std::vector<Pending> told;
   absl::Status status;
+  bool wanted = false;
+  begun_behind_ += group->bytes;
+  for (Pending& record : group->records) record.record = {};  // Gives back the viewed memory.
   {
     const MutexLock lock(mu_);
     status = broken_;
     const bool was_behind = durable_lsn_ < written_lsn_;
     written_lsn_ = group->records.back().lsn;
-    bool wanted = false;
     for (Pending& record : group->Take()) {
       const bool waits = record.level == Durability::kSynced && status.ok();
       wanted = wanted || waits;
-      record.record = {};
       if (!waits) queued_bytes_ -= record.bytes;
+      unsynced_bytes_ += record.bytes;
       (waits ? awaiting_sync_ : told).push_back(std::move(record));
     }
     sync_wanted_ = sync_wanted_ || wanted;
@@ -204,6 +187,10 @@ void NodeLog::FinishWrite(Group* group) {
   for (const Pending& record : told) {
     if (record.done) record.done(status);
   }
+  // The disk works meanwhile, and the sync that comes, or that of a full segment, takes less long.
+  if (wanted || begun_behind_ < kBeginSyncBytes) return;
+  segments_.file().BeginSync();
+  begun_behind_ = 0;
 }
 
 absl::Status NodeLog::BeginSegment(LogLsn first_lsn) {
@@ -214,6 +201,7 @@ absl::Status NodeLog::BeginSegment(LogLsn first_lsn) {
   const MutexLock lock(mu_);
   file_ = &segments_.file();
   live_.push_back(segments_.header());
+  note_due_ = {segments_.header().log_id, segments_.header().number, first_lsn};
   return absl::OkStatus();
 }
 

@@ -49,6 +49,10 @@ class CoordinatorStepper {
         if (record().move == report.move) On(CancelMove{});
         return;
       case ReportKind::kAborted:
+        if (event.is_of_next_life && record().move == report.move && !IsWithinNode(record()) &&
+            guards_.lost_moves_end) {
+          return On(CancelMove{.source_is_lost = true});
+        }
         return Put(Aborted(record(), report.move));
     }
   }
@@ -86,6 +90,19 @@ CoordinatorStep StepCoordinator(CoordinatedUnit state, const CoordinatorEvent& e
   CoordinatorStepper stepper(state, guards);
   std::visit([&stepper](const auto& e) { stepper.On(e); }, event);
   return std::move(stepper).Take();
+}
+
+bool MayServe(const UnitRecord& record, NodeId node, const UnitStanding& standing,
+              bool source_is_lost, const Guards& guards) {
+  using State = UnitStanding::State;
+  // RELEASE, where the node's log has it, is its word about the move.
+  const bool may_have_let_go = record.phase == MovePhase::kOpen && record.source == node &&
+                               source_is_lost && standing.state != State::kHandedOver;
+  if (may_have_let_go && guards.lost_moves_end) return false;
+  const bool is_elsewhere =
+      (standing.state == State::kOwned && record.owner != node) ||
+      (standing.state == State::kComing && SaysAborted(record, standing.last_move));
+  return !is_elsewhere || !guards.owners_agree;
 }
 
 }  // namespace embla

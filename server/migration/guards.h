@@ -29,7 +29,8 @@ struct Guards {
   bool chunk_order = true;      // An older chunk never overwrites a newer one.
   // A delta is applied only to the state that it was computed against.
   bool delta_base = true;
-  bool holds_every_chunk = true;   // It holds a cut when every chunk is as new as that says.
+  bool holds_every_chunk = true;   // It holds a cut when every chunk is as new as that says,
+  bool cut_is_newest = true;       // and none is newer.
   bool acquire_waits = true;       // It serves on the source's word, not on what it holds.
   bool acquire_checks_cut = true;  // The source's word is about the very cut that it holds.
   bool cover_synced = true;        // It says that it is covered when its log is on disk.
@@ -43,6 +44,9 @@ struct Guards {
   // The next process.
   // The log gives out no lsn that an earlier process may have used and lost.
   bool lsns_begin_anew = true;
+  // Where the directory was put back, the moves of before end first, by their targets' words.
+  bool lost_moves_end = true;
+  bool owners_agree = true;  // And it lets go of what is another node's before it serves.
 };
 
 inline constexpr Guards kAllGuards = {};
@@ -67,6 +71,7 @@ inline constexpr std::array kGuardNames = {
     GuardName{"chunk_order", &Guards::chunk_order},
     GuardName{"delta_base", &Guards::delta_base},
     GuardName{"holds_every_chunk", &Guards::holds_every_chunk},
+    GuardName{"cut_is_newest", &Guards::cut_is_newest},
     GuardName{"acquire_waits", &Guards::acquire_waits},
     GuardName{"acquire_checks_cut", &Guards::acquire_checks_cut},
     GuardName{"cover_synced", &Guards::cover_synced},
@@ -75,6 +80,8 @@ inline constexpr std::array kGuardNames = {
     GuardName{"facts_match_move", &Guards::facts_match_move},
     GuardName{"facts_are_repeated", &Guards::facts_are_repeated},
     GuardName{"lsns_begin_anew", &Guards::lsns_begin_anew},
+    GuardName{"lost_moves_end", &Guards::lost_moves_end},
+    GuardName{"owners_agree", &Guards::owners_agree},
 };
 
 }  // namespace embla

@@ -44,6 +44,8 @@ struct FinalCut {
   Lsn lsn{};
   ChunkVersions needed;      // By chunk, the last update that touched it.
   UnitWindows windows = {};  // Cut at the same lsn.
+  // The chunks that the target may lack are on their way: it need not ask for them.
+  bool chunks_follow = false;
   bool operator==(const FinalCut&) const = default;
 };
 

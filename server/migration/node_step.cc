@@ -27,9 +27,11 @@ void NodeStepper::AnswerIfOver(const UnitRecord& record) {
   const MoveId move = record.move;
   const auto& released = durable().released;
   const bool has_released = released.has_value() && released->move == move && !unit().is_releasing;
-  const bool has_taken_over = Owns(unit()) && record.target == context_.self &&
+  const bool has_taken_over = Owns(unit()) && unit().is_covered && record.target == context_.self &&
                               !IsWithinNode(record) && durable().epoch == Next(record.epoch);
-  const bool has_trimmed = !Owns(unit()) && unit().seen.committed == move;
+  const auto& left = durable().left;
+  const bool has_trimmed =
+      !Owns(unit()) && (unit().seen.committed == move || (left.has_value() && left->move == move));
   if (has_released || has_taken_over || has_trimmed) {
     return Report(ReportKind::kHandedOver, move);
   }
@@ -42,7 +44,7 @@ void NodeStepper::AnswerIfOver(const UnitRecord& record) {
 void NodeStepper::On(const NodeTick&) {
   if (!guards_.facts_are_repeated) return;
   unit().is_tired = false;
-  if (unit().frozen != MoveId{0}) SendFinalCut(unit().seen.target);
+  if (unit().frozen != MoveId{0}) SendFinalCut(unit().seen.target, /*chunks_follow=*/false);
   RepeatRelease();
   if (durable().import.has_value() && !Owns(unit())) FetchImport();
 }

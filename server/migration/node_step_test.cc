@@ -133,6 +133,19 @@ TEST(NodeStepUpdate, AfterwardsTheNewOwnerIsNamed) {
   }
 }
 
+TEST(NodeStepUpdate, AlsoWhenItsRowsAreGoneAndTheProcessIsAnotherOne) {
+  Node node = ReleasedSource();
+  node.On(CoveredEvent{{MoveId{1}}});
+  ASSERT_NE(node.Find<TrimRows>(), nullptr);
+  node.Restart();
+  EXPECT_EQ(node.Update(1), PartStatus::kMoved);
+  EXPECT_EQ(node.answer().owner, kTarget);
+  EXPECT_EQ(node.answer().epoch, UnitEpoch{2});
+  node.On(RecordEvent{kOpen});
+  ASSERT_NE(node.Find<SendReport>(), nullptr) << "the coordinator knows less";
+  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kHandedOver, MoveId{1}}));
+}
+
 TEST(NodeStepUpdate, NewerEpochThanTheNodeKnowsIsEpochAhead) {
   EXPECT_EQ(CheckLookup(HoldingTarget().state(), UnitEpoch{2}).status, PartStatus::kEpochAhead);
 }
@@ -178,8 +191,8 @@ TEST(NodeStepSource, AFreezeWaitsForDecidedUpdatesThenCuts) {
   node.Written();
   ASSERT_NE(node.Find<SendChunk>(), nullptr) << "the rest";
   EXPECT_EQ(node.Find<LogAction>(), nullptr) << "a freeze is a memory";
-  node.PullHolding({Lsn{2}, Lsn{1}});
   ASSERT_NE(node.Find<SendFinal>(), nullptr);
+  EXPECT_TRUE(node.Find<SendFinal>()->cut.chunks_follow);
   EXPECT_EQ(node.Find<SendFinal>()->cut.lsn, Lsn{2});
   EXPECT_EQ(node.Find<SendFinal>()->cut.windows.sessions().size(), 1u);
 }
@@ -375,6 +388,29 @@ TEST(NodeStepTarget, HoldsACutOnlyWithEveryChunkAndServesOnTheSourcesWord) {
   EXPECT_EQ(holding.Update(1), PartStatus::kApplied);
 }
 
+// In whatever order they come; nothing is asked for meanwhile.
+TEST(NodeStepTarget, HoldsACutWhoseChunksFollowWhenTheLastOneHasCome) {
+  Node node = ImportingTarget();
+  node.On(ChunkEvent{{MoveId{1}, 0, Lsn{0}, Lsn{1}}});
+  node.On(FinalEvent{
+      {.move = MoveId{1}, .lsn = Lsn{2}, .needed = {Lsn{1}, Lsn{2}}, .chunks_follow = true}});
+  EXPECT_FALSE(node.has_actions());
+  node.On(ChunkEvent{{MoveId{1}, 1, Lsn{0}, Lsn{2}}});
+  ASSERT_NE(node.Find<SendHolds>(), nullptr);
+  EXPECT_EQ(node.Find<SendHolds>()->holds, (Holds{MoveId{1}, Lsn{2}}));
+  EXPECT_EQ(node.Find<SendPull>(), nullptr);
+}
+
+// Its updates are in no window of the cut: they would be applied twice.
+TEST(NodeStepTarget, AChunkBeyondACutIsNotPartOfIt) {
+  Node node = ImportingTarget();
+  node.On(FinalEvent{
+      {.move = MoveId{1}, .lsn = Lsn{2}, .needed = {Lsn{1}, Lsn{2}}, .chunks_follow = true}});
+  node.On(ChunkEvent{{MoveId{1}, 0, Lsn{0}, Lsn{1}}});
+  node.On(ChunkEvent{{MoveId{1}, 1, Lsn{0}, Lsn{3}}});
+  EXPECT_EQ(node.Find<SendHolds>(), nullptr);
+}
+
 TEST(NodeStepTarget, AReleaseOfAnotherCutMakesItAskForTheRest) {
   Node node = HoldingTarget();
   node.On(ReleaseEvent{kSource, {MoveId{1}, UnitEpoch{2}, Lsn{2}}});
@@ -415,7 +451,35 @@ TEST(NodeStepTarget, WithALostSourceItPromisesToTakeNothingOver) {
   Node owner = HoldingTarget();
   owner.On(kRelease);
   owner.On(lost);
+  EXPECT_EQ(owner.Find<SendReport>(), nullptr) << "a death may undo it";
+  owner.On(OwnSynced{});
   EXPECT_EQ(owner.Find<SendReport>()->report, (MoveReport{ReportKind::kHandedOver, MoveId{1}}));
+  owner.On(lost);
+  EXPECT_EQ(owner.Find<SendReport>()->report, (MoveReport{ReportKind::kHandedOver, MoveId{1}}));
+}
+
+// A later cut is here already; both name rows that the target has.
+TEST(NodeStepTarget, AnOlderCutIsNotWhatItHolds) {
+  Node node = ImportingTarget();
+  node.On(ChunkEvent{{MoveId{1}, 0, Lsn{0}, Lsn{5}}});
+  node.On(ChunkEvent{{MoveId{1}, 1, Lsn{0}, Lsn{5}}});
+  node.On(FinalEvent{{MoveId{1}, Lsn{4}, {Lsn{1}, Lsn{4}}}});
+  EXPECT_EQ(node.Find<SendHolds>(), nullptr);
+  EXPECT_FALSE(node.state().held.has_value());
+  node.On(FinalEvent{{MoveId{1}, Lsn{5}, {Lsn{1}, Lsn{5}}}});
+  EXPECT_NE(node.Find<SendHolds>(), nullptr);
+}
+
+// The unit had come and was to go on, in a life of the node that its log has lost.
+TEST(NodeStepTarget, WhatIsToLeaveBeforeItHasComeWillNotLeaveInThatMove) {
+  Node node = ImportingTarget();
+  const UnitRecord onward = *Opened(kMoved, NodeId{3});
+  node.On(CancelEvent{onward});
+  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kAborted, MoveId{2}}));
+  EXPECT_EQ(StandingOf(node.state()).last_move, MoveId{1});
+  node.On(CancelEvent{onward});
+  EXPECT_EQ(node.Find<LogAction>(), nullptr) << "it has said so before";
+  EXPECT_NE(node.Find<SendReport>(), nullptr);
 }
 
 // The coordinator knows that it was handed over, and its source is lost with the cut.

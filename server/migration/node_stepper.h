@@ -63,18 +63,23 @@ class NodeStepper {
   bool IsOrdered(MoveId move, NodeId target);
   void FinishFreeze();
   void Unfreeze();
+  bool IsComingStill(const UnitRecord& record);
+  void PromiseNoRelease(MoveId move);
   void AbortMove(MoveId move);
   void PutAsideIfMoved(const UnitRecord& record);
   void TrimIfMovedOn(const UnitRecord& record);
   void Trim();
   void RepeatRelease();
   void SendRest(NodeId to);
-  void SendFinalCut(NodeId to);
+  void SendFinalCut(NodeId to, bool chunks_follow);
   // Sends chunks that `pull` lacks; how many it lacks, sent or not.
   std::uint32_t SendChunksBehind(const PullEvent& event);
 
   // target_steps.cc
   void InstallIfGranted(const UnitRecord& record, bool source_is_lost);
+  // Says that it holds the cut that it has heard of, if it does by now.
+  bool HoldIfWhole();
+  void ForgetStaged();
   void Acquire(UnitEpoch epoch, HeldCut cut);
   void GiveUpImport(const UnitRecord& record);
   void SayCovered(NodeId source, MoveId move);

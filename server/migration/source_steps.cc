@@ -28,10 +28,9 @@ void NodeStepper::Unfreeze() {
   unit().frozen = MoveId{0};
 }
 
-// Sends the chunks that were touched since they were sent. Their answer brings the cut, one round
-// trip sooner than if the target asked for them after the cut. Chunks on their way are answered,
-// too, and would be sent twice if the cut overtook them; lost chunks are asked for when the cut, or
-// the pull, is repeated.
+// Sends the chunks that were touched since they were sent, and with them the cut: the target holds
+// it when all have come, in whatever order. Lost chunks are asked for when the cut, or the pull, is
+// repeated.
 void NodeStepper::SendRest(NodeId to) {
   const MoveId frozen = unit().frozen;
   const ChunkVersions& touched = durable().touched;
@@ -40,13 +39,13 @@ void NodeStepper::SendRest(NodeId to) {
   for (std::uint32_t c = 0; unit().sent_move == frozen && c < context_.chunks; ++c) {
     if (sent[c] == Lsn{0} || sent[c] < touched[c]) behind.push_back(c);
   }
-  const bool is_on_its_way = unit().sent_move == frozen && unit().lacks_sent;
-  if (behind.empty() && is_on_its_way) return;
-  if (behind.empty() || behind.size() > context_.credit_chunks) return SendFinalCut(to);
+  if (behind.size() > context_.credit_chunks) return SendFinalCut(to, /*chunks_follow=*/false);
   for (const std::uint32_t c : behind) {
     sent[c] = durable().lsn;
+    unit().lacks_sent = true;
     Do(SendChunk{to, Chunk{frozen, c, Lsn{0}, durable().lsn}});
   }
+  SendFinalCut(to, unit().sent_move == frozen && unit().lacks_sent);
 }
 
 void NodeStepper::On(const FreezeDeadline&) {
@@ -70,7 +69,7 @@ void NodeStepper::On(const PullEvent& event) {
   }
   const std::uint32_t behind = SendChunksBehind(event);
   if (is_released || unit().frozen == pull.move) {
-    if (behind == 0) SendFinalCut(event.from);
+    if (behind == 0) SendFinalCut(event.from, /*chunks_follow=*/false);
     return;
   }
   // A freeze while nothing has been copied would last as long as the copy.
@@ -112,11 +111,12 @@ std::uint32_t NodeStepper::SendChunksBehind(const PullEvent& event) {
   return behind;
 }
 
-void NodeStepper::SendFinalCut(NodeId to) {
+void NodeStepper::SendFinalCut(NodeId to, bool chunks_follow) {
   const auto& released = durable().released;
   FinalCut cut{.move = released.has_value() ? released->move : unit().frozen,
                .lsn = durable().lsn,
-               .needed = durable().touched};
+               .needed = durable().touched,
+               .chunks_follow = chunks_follow};
   if (guards_.windows_travel) cut.windows = durable().windows;
   Do(SendFinal{to, std::move(cut)});
 }
@@ -163,8 +163,21 @@ void NodeStepper::On(const CancelEvent& event) {
   const bool is_source = Owns(unit()) && record.source == context_.self &&
                          record.epoch == durable().epoch && record.move >= durable().min_move;
   if (is_source) return AbortMove(record.move);
+  if (IsComingStill(record)) return PromiseNoRelease(record.move);
   if (event.source_is_lost && record.target == context_.self) GiveUpImport(record);
   AnswerIfOver(record);
+}
+
+// The unit is to leave by `record` before it has come, as far as this node's log knows.
+bool NodeStepper::IsComingStill(const UnitRecord& record) {
+  const auto& import = durable().import;
+  return !Owns(unit()) && record.source == context_.self && !IsWithinNode(record) &&
+         import.has_value() && import->move < record.move;
+}
+
+void NodeStepper::PromiseNoRelease(MoveId move) {
+  if (move >= durable().min_move) Log(AbortRecord{move});
+  Report(ReportKind::kAborted, move);
 }
 
 void NodeStepper::AbortMove(MoveId move) {
@@ -177,8 +190,7 @@ void NodeStepper::AbortMove(MoveId move) {
     has_room ? ApplyUnlogged(DiscardRecord{move}) : ApplyUnlogged(AbortRecord{move});
   }
   if (has_room) {
-    std::ranges::fill(unit().staged, Lsn{0});
-    unit().held.reset();
+    ForgetStaged();
     Do(DiscardStaged{});
   }
   Report(ReportKind::kAborted, move);

@@ -26,8 +26,7 @@ void NodeStepper::On(const ReservedEvent& event) {
   unit().reserving = MoveId{0};
   if (!event.ok) return Report(ReportKind::kRefused, event.move);
   Log(ImportRecord{event.move, unit().seen.source, unit().seen.epoch});
-  std::fill(unit().staged.begin(), unit().staged.end(), Lsn{0});
-  unit().held.reset();
+  ForgetStaged();
   if (Owns(unit())) return ChangeDevice(unit().seen);
   FetchImport();
 }
@@ -62,21 +61,44 @@ void NodeStepper::On(const ChunkEvent& event) {
   staged = std::max(staged, chunk.version);
   unit().held.reset();
   Do(StageChunk{chunk});
-  SendPullNow(/*resend=*/false);
+  if (!HoldIfWhole()) SendPullNow(/*resend=*/false);
 }
 
 void NodeStepper::On(const FinalEvent& event) {
   const FinalCut& cut = event.cut;
   if (!IsReceiving(unit(), cut.move) || cut.needed.size() != context_.chunks) return;
+  unit().cut = cut;
+  if (!HoldIfWhole() && !cut.chunks_follow) SendPullNow(/*resend=*/true);
+}
+
+bool NodeStepper::HoldIfWhole() {
+  if (!unit().cut.has_value()) return false;
+  const FinalCut& cut = *unit().cut;
   bool is_whole = true;
+  bool is_late = false;
   for (std::uint32_t c = 0; c < context_.chunks; ++c) {
-    is_whole = is_whole && unit().staged[c] != Lsn{0} && unit().staged[c] >= cut.needed[c];
+    const Lsn staged = unit().staged[c];
+    is_whole = is_whole && staged != Lsn{0} && staged >= cut.needed[c];
+    // A chunk beyond the cut has updates that the cut's windows do not know.
+    is_late = is_late || staged > cut.lsn;
   }
-  if (!is_whole && guards_.holds_every_chunk) return SendPullNow(/*resend=*/true);
-  unit().held = HeldCut{cut.lsn, cut.windows};
+  if (is_late && guards_.cut_is_newest) return false;
+  if (!is_whole && guards_.holds_every_chunk) return false;
   const ImportState& import = *durable().import;
-  if (!guards_.acquire_waits) return Acquire(Next(import.source_epoch), *unit().held);
-  Do(SendHolds{import.source, Holds{cut.move, cut.lsn}});
+  unit().held = HeldCut{cut.lsn, cut.windows};
+  unit().cut.reset();
+  if (guards_.acquire_waits) {
+    Do(SendHolds{import.source, Holds{import.move, unit().held->lsn}});
+  } else {
+    Acquire(Next(import.source_epoch), *unit().held);
+  }
+  return true;
+}
+
+void NodeStepper::ForgetStaged() {
+  std::ranges::fill(unit().staged, Lsn{0});
+  unit().cut.reset();
+  unit().held.reset();
 }
 
 void NodeStepper::On(const ReleaseEvent& event) {
@@ -98,10 +120,8 @@ void NodeStepper::Acquire(UnitEpoch epoch, HeldCut cut) {
   Log(OwnRecord{epoch, move, cut.lsn, std::move(cut.windows)});
   unit().written = durable().lsn;
   unit().is_covered = !guards_.cover_synced;
-  unit().held.reset();
-  std::fill(unit().staged.begin(), unit().staged.end(), Lsn{0});
+  ForgetStaged();
   Do(InstallStaged{});
-  Report(ReportKind::kHandedOver, move);
   if (unit().is_covered) SayCovered(unit().seen.source, move);
 }
 
@@ -109,8 +129,12 @@ void NodeStepper::On(const OwnSynced&) {
   if (!Owns(unit())) return;
   unit().is_covered = true;
   // Where the order is forgotten, the source asks by saying its RELEASE again.
-  if (Next(unit().seen.move) == durable().min_move)
-    SayCovered(unit().seen.source, unit().seen.move);
+  const UnitRecord& seen = unit().seen;
+  const bool came_by_it =
+      seen.target == context_.self && !IsWithinNode(seen) && Next(seen.move) == durable().min_move;
+  if (!came_by_it) return;
+  Report(ReportKind::kHandedOver, seen.move);
+  SayCovered(seen.source, seen.move);
 }
 
 void NodeStepper::SayCovered(NodeId source, MoveId move) {
@@ -123,7 +147,8 @@ void NodeStepper::InstallIfGranted(const UnitRecord& record, bool source_is_lost
   const auto& import = durable().import;
   const bool is_ours = record.owner == context_.self && record.epoch > durable().epoch;
   if (!is_ours || !import.has_value() || import->move != record.committed) return;
-  if (import->source != NodeId{0} && !source_is_lost) return;
+  const bool is_lost = source_is_lost && record.move == import->move;
+  if (import->source != NodeId{0} && !is_lost) return;
   if (unit().held.has_value()) return Acquire(record.epoch, *unit().held);
   if (import->source != NodeId{0}) Do(ResetStaged{});
   Acquire(record.epoch, HeldCut{kFirstLsn});
@@ -136,8 +161,7 @@ void NodeStepper::DiscardIfEnded(const UnitRecord& record) {
   const auto& import = durable().import;
   if (!import.has_value() || !SaysAborted(record, import->move)) return;
   Log(DiscardRecord{import->move});
-  std::fill(unit().staged.begin(), unit().staged.end(), Lsn{0});
-  unit().held.reset();
+  ForgetStaged();
   Do(DiscardStaged{});
 }
 

@@ -77,9 +77,15 @@ class UnitGate {
 
 using HostDone = std::function<void(absl::Status)>;
 
+// When a chunk is read or written.
+enum class ChunkTurn : std::uint8_t {
+  kWhenIdle,  // Requests go first, for a bounded time: those before it and later ones.
+  kNow,       // Before requests whose turn has not come: writers of the unit wait for it.
+};
+
 // The tables of a node, as the mover sees them. Every method queues its work behind the requests
-// that came before it and returns; `done` runs once, on a device thread, and must not block.
-// ReadChunk and Stage also let later requests go first, for a bounded time.
+// that came before it, chunks as their turn says, and returns; `done` runs once, on a device
+// thread, and must not block.
 // NotFound: no such table. Thread safety: every method may be called from any thread.
 class UnitHost {
  public:
@@ -118,8 +124,8 @@ class UnitHost {
 
   // ---- The source.
   // The rows of a chunk with all their state, encoded (docs/row_block.md; a ZCH bucket, and several
-  // copies: docs/migration.md), with every update that was queued before this call.
-  virtual void ReadChunk(const UnitId& unit, std::uint32_t chunk,
+  // copies: docs/migration.md), with every update that was decided before this call.
+  virtual void ReadChunk(const UnitId& unit, std::uint32_t chunk, ChunkTurn turn,
                          std::function<void(absl::StatusOr<Buffer>)> done) = 0;
   // Forgets the unit's rows; their memory is given back at the latest when all units of their slice
   // are gone.
@@ -134,7 +140,7 @@ class UnitHost {
                        HostDone done) = 0;
   // Overwrites staged rows by those of `block`, as ReadChunk made it. InvalidArgument, DataLoss:
   // nothing was changed.
-  virtual void Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block,
+  virtual void Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, ChunkTurn turn,
                      HostDone done) = 0;
   // Staged rows, all of them, take their initial values.
   virtual void Reset(const UnitId& unit, HostDone done) = 0;

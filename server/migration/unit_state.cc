@@ -14,6 +14,7 @@ void Apply(const OwnRecord& record, UnitDurable& unit) {
   EMBLA_CHECK(unit.import.has_value());
   unit.import.reset();
   unit.released.reset();
+  unit.left.reset();
   unit.epoch = record.epoch;
   unit.lsn = record.lsn;
   unit.windows = record.windows;
@@ -38,7 +39,7 @@ void Apply(const ReleaseRecord& record, UnitDurable& unit) {
 void Apply(const AbortRecord& record, UnitDurable& unit) { RaiseMinMove(unit, Next(record.move)); }
 
 void Apply(const TrimRecord&, UnitDurable& unit) {
-  unit.released.reset();
+  unit.left = std::exchange(unit.released, std::nullopt);
   unit.lsn = Lsn{0};
   unit.windows = UnitWindows();
   std::fill(unit.touched.begin(), unit.touched.end(), Lsn{0});
@@ -61,9 +62,10 @@ void Apply(const RelocateRecord& record, UnitDurable& unit) {
   RaiseMinMove(unit, Next(record.move));
 }
 
-// An import raises min_move to its move, what ends a move to the one after it.
+// The end of a move raises min_move to the one after it.
 MoveId LastMoveOf(const UnitDurable& unit) {
-  if (unit.import.has_value() || unit.min_move == MoveId{0}) return unit.min_move;
+  if (unit.import.has_value()) return unit.import->move;
+  if (unit.min_move == MoveId{0}) return unit.min_move;
   return MoveId{ToInt(unit.min_move) - 1};
 }
 

@@ -50,6 +50,7 @@ struct UnitDurable {
       touched;  // By chunk, the last update of any row in it. May be too high after a replay.
   std::optional<ImportState> import;
   std::optional<ReleasedState> released;
+  std::optional<ReleasedState> left;  // After `released`, when the rows are gone: a hint.
   bool operator==(const UnitDurable&) const = default;
 };
 
@@ -138,6 +139,7 @@ struct UnitState {
   MoveId sent_move{0};
   bool lacks_sent = false;      // No pull has said yet that it holds all that was sent.
   ChunkVersions staged;         // The import's chunks; a death may lose any part of them.
+  std::optional<FinalCut> cut;  // The import lacks chunks of it, which are on their way.
   std::optional<HeldCut> held;  // The import is whole, until another chunk comes.
   MoveId reserving{0};          // An import that waits for memory and disk.
   bool is_covered = false;
@@ -156,6 +158,10 @@ inline bool Owns(const UnitState& unit) { return unit.durable.epoch != UnitEpoch
 inline bool IsReceiving(const UnitState& unit, MoveId move) {
   const auto& import = unit.durable.import;
   return import.has_value() && import->move == move && !Owns(unit);
+}
+// The owner instead of this node, as far as its log knows.
+inline const std::optional<ReleasedState>& HandedTo(const UnitDurable& unit) {
+  return unit.released.has_value() ? unit.released : unit.left;
 }
 // Whether rows are kept that only an operator gives up.
 inline bool IsAside(const UnitDurable& unit) {

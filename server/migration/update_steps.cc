@@ -7,16 +7,15 @@ namespace {
 
 // A node that heard of a newer epoch but is not its owner can only say: ask again.
 bool IsBehind(const UnitState& unit, UnitEpoch epoch) {
-  const auto& released = unit.durable.released;
+  const auto& handed = HandedTo(unit.durable);
   return epoch > unit.durable.epoch && epoch > unit.seen.epoch &&
-         (!released.has_value() || epoch > released->epoch);
+         (!handed.has_value() || epoch > handed->epoch);
 }
 
 PartAnswer Moved(const UnitState& unit) {
-  const auto& released = unit.durable.released;
-  const bool knows_released = released.has_value() && released->epoch >= unit.seen.epoch;
-  if (knows_released) {
-    return {.status = PartStatus::kMoved, .owner = released->to, .epoch = released->epoch};
+  const auto& handed = HandedTo(unit.durable);
+  if (handed.has_value() && handed->epoch >= unit.seen.epoch) {
+    return {.status = PartStatus::kMoved, .owner = handed->to, .epoch = handed->epoch};
   }
   const bool is_known = unit.seen.epoch != UnitEpoch{0};
   return {.status = PartStatus::kMoved,

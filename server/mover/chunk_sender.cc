@@ -12,7 +12,8 @@ ChunkSender::ChunkSender(const ChunkSenderOptions& options, UnitHost& host,
                          MoveTransport& transport, const Clock& clock,
                          std::shared_ptr<TaskQueue> queue,
                          std::function<void(const SentChunk&)> on_sent,
-                         std::function<void(const UnitId&)> on_lost, Counter yields)
+                         std::function<void(const UnitId&, const absl::Status&)> on_lost,
+                         Counter yields)
     : options_(options),
       host_(host),
       transport_(transport),
@@ -36,11 +37,11 @@ void ChunkSender::Add(Request request) {
     waiting.to_address = std::move(request.to_address);
     if (request.is_urgent && !waiting.is_urgent) {
       waiting.is_urgent = true;
-      urgent_.splice(urgent_.end(), patient_, found->second);
+      urgent_.waiting.splice(urgent_.waiting.end(), patient_.waiting, found->second);
     }
     return;
   }
-  Waiting& list = request.is_urgent ? urgent_ : patient_;
+  Waiting& list = LaneOf(request).waiting;
   waiting_[key] = list.insert(list.end(), std::move(request));
 }
 
@@ -48,27 +49,24 @@ void ChunkSender::Urge(const UnitId& unit) {
   const auto end = waiting_.upper_bound(Key(unit, std::numeric_limits<std::uint32_t>::max()));
   for (auto it = waiting_.lower_bound(Key(unit, 0)); it != end; ++it) {
     if (std::exchange(it->second->is_urgent, true)) continue;
-    urgent_.splice(urgent_.end(), patient_, it->second);
+    urgent_.waiting.splice(urgent_.waiting.end(), patient_.waiting, it->second);
   }
 }
 
 void ChunkSender::Pump() {
   const absl::Time now = clock_.Now();
   if (pace_.Look(host_.RequestDelay(), now)) yields_.Add();
-  while (reads_ < options_.reads_max) {
-    Waiting* list = &urgent_;
-    Waiting::iterator next = FindSendable(urgent_);
-    if (next == urgent_.end()) {
-      if (Wait(now) > absl::ZeroDuration()) return;
-      list = &patient_;
-      next = FindSendable(patient_);
-      if (next == patient_.end()) return;
+  for (Lane* const lane : {&urgent_, &patient_}) {
+    while (lane->reads < options_.reads_max) {
+      if (lane == &patient_ && Wait(now) > absl::ZeroDuration()) return;
+      const auto next = FindSendable(*lane);
+      if (next == lane->waiting.end()) break;
+      Request request = std::move(*next);
+      waiting_.erase(Key(request.unit, request.chunk.chunk));
+      lane->waiting.erase(next);
+      pace_.Take(now);
+      Start(std::move(request));
     }
-    Request request = std::move(*next);
-    waiting_.erase(Key(request.unit, request.chunk.chunk));
-    list->erase(next);
-    pace_.Take(now);
-    Start(std::move(request));
   }
 }
 
@@ -77,46 +75,52 @@ absl::Duration ChunkSender::Wait(absl::Time now) {
 }
 
 absl::Duration ChunkSender::NextPump() {
-  if (patient_.empty()) return absl::InfiniteDuration();
+  if (patient_.waiting.empty()) return absl::InfiniteDuration();
   const absl::Duration wait = Wait(clock_.Now());
   // Without a wait it is the end of a read or a send that goes on.
   return wait > absl::ZeroDuration() ? wait : absl::InfiniteDuration();
 }
 
-ChunkSender::Waiting::iterator ChunkSender::FindSendable(Waiting& waiting) {
-  return std::ranges::find_if(waiting, [this](const Request& request) {
-    return flying_[request.to_address] < options_.flying_per_target_max;
+ChunkSender::Waiting::iterator ChunkSender::FindSendable(Lane& lane) {
+  return std::ranges::find_if(lane.waiting, [&](const Request& request) {
+    return lane.flying[request.to_address] < options_.flying_per_target_max;
   });
 }
 
 void ChunkSender::Start(Request request) {
-  ++reads_;
-  ++flying_[request.to_address];
+  Lane& lane = LaneOf(request);
+  ++lane.reads;
+  ++lane.flying[request.to_address];
   const UnitId unit = request.unit;
   const std::uint32_t chunk = request.chunk.chunk;
+  const ChunkTurn turn = request.is_urgent ? ChunkTurn::kNow : ChunkTurn::kWhenIdle;
   auto on_read = [this, queue = queue_,
                   request = std::move(request)](absl::StatusOr<Buffer> rows) mutable {
     queue->Post([this, request = std::move(request), rows = std::move(rows)]() mutable {
       OnRead(request, std::move(rows));
     });
   };
-  host_.ReadChunk(unit, chunk, std::move(on_read));
+  host_.ReadChunk(unit, chunk, turn, std::move(on_read));
 }
 
 void ChunkSender::OnRead(const Request& request, absl::StatusOr<Buffer> rows) {
-  --reads_;
+  Lane& lane = LaneOf(request);
+  --lane.reads;
   if (!rows.ok()) {
     LogWarning("mover", "chunk not read table=", ToInt(request.unit.table),
                " row_granule=", request.unit.row_granule, " chunk=", request.chunk.chunk,
                " reason=", Message(rows.status()));
-    --flying_[request.to_address];
-    on_lost_(request.unit);
+    --lane.flying[request.to_address];
+    on_lost_(request.unit, rows.status());
     return Pump();
   }
   const std::uint64_t bytes = rows->size();
   budget_.Take(bytes);
-  PeerMessage message{
-      .unit = request.unit, .from = request.from, .body = request.chunk, .rows = *std::move(rows)};
+  PeerMessage message{.unit = request.unit,
+                      .from = request.from,
+                      .body = request.chunk,
+                      .rows = *std::move(rows),
+                      .is_urgent = request.is_urgent};
   transport_.Send(
       request.to_address, std::move(message),
       [this, queue = queue_, request, bytes](const absl::Status& status) {
@@ -126,11 +130,11 @@ void ChunkSender::OnRead(const Request& request, absl::StatusOr<Buffer> rows) {
 }
 
 void ChunkSender::OnTaken(const Request& request, std::uint64_t bytes, const absl::Status& status) {
-  --flying_[request.to_address];
+  --LaneOf(request).flying[request.to_address];
   if (status.ok()) {
     on_sent_({.unit = request.unit, .chunk = request.chunk, .bytes = bytes});
   } else {
-    on_lost_(request.unit);
+    on_lost_(request.unit, status);
   }
   Pump();
 }

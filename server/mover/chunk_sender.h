@@ -4,8 +4,8 @@
 // - At most `reads_max` chunks are read at once, so that requests wait behind few of them.
 // - At most `flying_per_target_max` chunks to one target are read or sent and not taken in yet.
 // - Over time no more than the budget's rate, and no faster than lets requests through (MovePace).
-//   Chunks of frozen units go first and do not wait for either, but what they take is paid back by
-//   the others.
+//   Chunks of frozen units wait for nothing of this and for no other chunk, beyond as many of their
+//   own; what they take is paid back by the others.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct SentChunk {
 };
 
 // Thread safety: none; everything, `on_sent` (the other end took a chunk in) and `on_lost` (it did
-// not) too, happens in tasks of `queue` and in calls from there.
+// not, and why) too, happens in tasks of `queue` and in calls from there.
 class ChunkSender {
  public:
   struct Request {
@@ -58,7 +58,7 @@ class ChunkSender {
   ChunkSender(const ChunkSenderOptions& options, UnitHost& host, MoveTransport& transport,
               const Clock& clock, std::shared_ptr<TaskQueue> queue,
               std::function<void(const SentChunk&)> on_sent,
-              std::function<void(const UnitId&)> on_lost, Counter yields);
+              std::function<void(const UnitId&, const absl::Status&)> on_lost, Counter yields);
 
   void SetRate(std::uint64_t bytes_per_second);
   // A chunk that waits already is sent once, at the newer version.
@@ -72,8 +72,14 @@ class ChunkSender {
  private:
   using Waiting = std::list<Request>;
   using Key = std::tuple<UnitId, std::uint32_t>;
+  struct Lane {
+    Waiting waiting;
+    std::uint32_t reads = 0;
+    std::map<std::string, std::uint32_t> flying;  // By target's address.
+  };
 
-  Waiting::iterator FindSendable(Waiting& waiting);
+  Lane& LaneOf(const Request& request) { return request.is_urgent ? urgent_ : patient_; }
+  Waiting::iterator FindSendable(Lane& lane);
   // Zero: chunks that are not urgent may be sent.
   absl::Duration Wait(absl::Time now);
   void Start(Request request);
@@ -86,16 +92,14 @@ class ChunkSender {
   const Clock& clock_;        // Not owned; outlives this object.
   const std::shared_ptr<TaskQueue> queue_;
   const std::function<void(const SentChunk&)> on_sent_;
-  const std::function<void(const UnitId&)> on_lost_;
+  const std::function<void(const UnitId&, const absl::Status&)> on_lost_;
 
   Counter yields_;
   TokenBucket budget_;
   MovePace pace_;
-  Waiting urgent_;
-  Waiting patient_;
+  Lane urgent_;
+  Lane patient_;
   std::map<Key, Waiting::iterator> waiting_;
-  std::uint32_t reads_ = 0;
-  std::map<std::string, std::uint32_t> flying_;  // By target's address.
 };
 
 }  // namespace embla

@@ -58,7 +58,7 @@ class ChunkSenderTest : public ::testing::Test {
                       clock_,
                       queue_,
                       [](const SentChunk&) {},
-                      [this](const UnitId&) { ++lost_; },
+                      [this](const UnitId&, const absl::Status&) { ++lost_; },
                       Counter()};
 };
 

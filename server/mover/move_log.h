@@ -48,6 +48,10 @@ class MoveLog {
   // more.
   // Requires: `record` is a control record.
   virtual absl::Status AppendControl(const UnitId& unit, const LogRecord& record, Done done) = 0;
+
+  // Calls `done` once, on any thread, perhaps within this call: when a sync would take no longer
+  // than usual, after one sync of what there is if that is much; whatever the status.
+  virtual void SyncTail(Done done) = 0;
 };
 
 // For a node whose rows do not survive its process either: it keeps nothing.
@@ -65,6 +69,7 @@ class ForgetfulMoveLog final : public MoveLog {
     done(absl::OkStatus());
     return absl::OkStatus();
   }
+  void SyncTail(Done done) override { done(absl::OkStatus()); }
 };
 
 }  // namespace embla

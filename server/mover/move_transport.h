@@ -19,7 +19,8 @@ struct PeerMessage {
   UnitId unit = {};
   NodeId from{};
   std::variant<Pull, Chunk, FinalCut, Holds, Release, Covered> body = {};
-  Buffer rows = {};  // Rows of a chunk, from UnitHost::ReadChunk.
+  Buffer rows = {};        // Rows of a chunk, from UnitHost::ReadChunk.
+  bool is_urgent = false;  // A chunk: writers of the unit wait for it.
 };
 
 inline MoveId MoveOf(const PeerMessage& message) {

@@ -28,7 +28,8 @@ Mover::Mover(const MoverOptions& options, const MoverParts& parts, Metrics* metr
       sender_(
           options.sender, parts.host, parts.transport, parts.clock, queue_,
           [this](const SentChunk& sent) { OnSent(sent); },
-          [this](const UnitId& unit) { OnLost(*Find(unit)); }, metrics_.yields) {}
+          [this](const UnitId& unit, const absl::Status& why) { OnLost(unit, why); },
+          metrics_.yields) {}
 
 void Mover::OnOrders(NodeId self, std::vector<UnitOrder> orders) {
   queue_->Post([this, self, orders = std::move(orders)] {
@@ -114,9 +115,9 @@ void Mover::ReportIfSettled(const MovingUnit& unit, MoveId move) {
                          [this, queue = queue_, id = unit.id, move, tracker = unit.tracker] {
                            const bool owns = Owns(tracker->state());
                            queue->Post([this, id, move, owns] {
-                             const MovingUnit& unit = *Find(id);
-                             if (unit.adopts.has_value() || owns) return;
-                             Report(unit, UnitReport::Kind::kSettled, move, "");
+                             const MovingUnit* const unit = Find(id);
+                             if (unit == nullptr || unit->adopts.has_value() || owns) return;
+                             Report(*unit, UnitReport::Kind::kSettled, move, "");
                            });
                          });
 }
@@ -172,47 +173,6 @@ std::vector<UnitStandings> Mover::UnitsElsewhere() {
   return std::move(found->units);
 }
 
-bool Mover::WhileAtRest(const std::function<void(const UnitsAtRest&)>& work) {
-  struct Waiter {
-    Mutex mu;
-    CondVar changed;
-    bool is_over ABSL_GUARDED_BY(mu) = false;  // Also when the task was dropped.
-    bool has_run ABSL_GUARDED_BY(mu) = false;
-  };
-  auto waiter = std::make_shared<Waiter>();
-  const auto tell = [](Waiter* over) {
-    const MutexLock lock(over->mu);
-    over->is_over = true;
-    over->changed.NotifyAll();
-  };
-  // The task's copy is the only one: when it goes, with or without having run, the caller is told.
-  std::shared_ptr<Waiter> told(waiter.get(), [waiter, tell](Waiter* over) { tell(over); });
-  queue_->Post([this, told = std::move(told), &work] {
-    std::vector<std::pair<UnitId, std::shared_ptr<UnitTracker>>> units;
-    if (steps_open_ > 0) return;
-    for (const auto& [id, unit] : units_) {
-      if (!parts_.host.ShapeOf(id).ok()) continue;  // The table was dropped.
-      const bool is_busy = unit->is_busy || !unit->work.empty() || unit->adopts.has_value();
-      if (is_busy || IsActive(unit->status.phase)) return;
-      units.emplace_back(id, unit->tracker);
-    }
-    work([&units]() -> absl::StatusOr<std::vector<RestoredUnit>> {
-      std::vector<RestoredUnit> all;
-      for (const auto& [id, tracker] : units) {
-        std::optional<RestoredUnit> unit = tracker->AtRest(id);
-        if (!unit.has_value()) return absl::UnavailableError("a unit is on the move");
-        all.push_back(*std::move(unit));
-      }
-      return all;
-    });
-    const MutexLock lock(told->mu);
-    told->has_run = true;
-  });
-  const MutexLock lock(waiter->mu);
-  while (!waiter->is_over) waiter->changed.Wait(waiter->mu);
-  return waiter->has_run;
-}
-
 std::shared_ptr<UnitTracker> Mover::MakeTracker(NodeId self, std::uint32_t chunks) const {
   const UnitContext context{.self = self,
                             .chunks = chunks,
@@ -238,7 +198,9 @@ void Mover::Adopt(MovingUnit& unit) {
         if (tracker->is_adopted() || !parts.log.AppendAdopted(id, epoch).ok()) return;
         tracker->Adopt(epoch, parts.host.WindowsOf(id), lsn);
         parts.host.SetGate(id, tracker);
-        queue->Post([this, id] { Find(id)->adopts.reset(); });
+        queue->Post([this, id] {
+          if (MovingUnit* const unit = Find(id)) unit->adopts.reset();
+        });
       });
 }
 
@@ -246,7 +208,9 @@ void Mover::Restore(RestoredNode restored) {
   std::vector<std::unique_ptr<MovingUnit>> units;
   for (RestoredUnit& from : restored.units) {
     const auto chunks = static_cast<std::uint32_t>(from.durable.touched.size());
-    const bool is_here = from.durable.epoch != UnitEpoch{0} || from.durable.released.has_value();
+    const bool has_left = from.durable.left.has_value();
+    const bool has_gate =
+        from.durable.epoch != UnitEpoch{0} || from.durable.released.has_value() || has_left;
     const bool is_unused = from.has_memory && !from.durable.import.has_value();
     const std::shared_ptr<UnitTracker> tracker = MakeTracker(restored.self, chunks);
     tracker->Restore(std::move(from.durable), std::move(from.staged), from.folded);
@@ -256,7 +220,8 @@ void Mover::Restore(RestoredNode restored) {
     unit->status = tracker->Status();
     unit->is_folded = tracker->is_folded();
     if (is_unused) unit->work.emplace_back(NodeAction(DiscardStaged{}));
-    if (is_here) {
+    if (has_left) unit->left_since = kUnknownPlan;
+    if (has_gate) {
       parts_.host.RunInOrder(from.unit.table,
                              [&host = parts_.host, id = from.unit, plan = from.folded, tracker] {
                                host.SetGate(id, tracker);
@@ -291,11 +256,11 @@ void Mover::HandleMessage(PeerMessage message) {
       return;
     }
     unit->progress_at = parts_.clock.Now();
-    return Deliver(*unit, PullEvent{.from = message.from, .pull = std::move(*pull)});
+    return DeliverPull(*unit, message.from, std::move(*pull));
   }
   if (unit == nullptr) return;
-  if (const auto* const chunk = std::get_if<Chunk>(&message.body)) {
-    return DeliverRows(*unit, *chunk, std::move(message.rows));
+  if (std::holds_alternative<Chunk>(message.body)) {
+    return DeliverRows(*unit, std::move(message));
   }
   if (const auto* const holds = std::get_if<Holds>(&message.body)) {
     return Deliver(*unit, HoldsEvent{.from = message.from, .holds = *holds});
@@ -310,11 +275,21 @@ void Mover::HandleMessage(PeerMessage message) {
 }
 
 void Mover::Deliver(MovingUnit& unit, NodeEvent event) {
+  if (!image_.has_value()) return DeliverNow(unit, std::move(event));
+  image_->held.push_back([this, id = unit.id, event = std::move(event)] {
+    if (MovingUnit* const later = Find(id)) Deliver(*later, event);
+  });
+}
+
+void Mover::DeliverNow(MovingUnit& unit, NodeEvent event) {
   ++steps_open_;
   parts_.host.RunInOrder(unit.id.table, [fold = fold_steps(), id = unit.id, tracker = unit.tracker,
                                          event = std::move(event)] {
     if (!fold.TakeApart(id, tracker)) {  // Dropped like a lost message: it is sent again.
-      fold.queue->Post([mover = fold.mover] { --mover->steps_open_; });
+      fold.queue->Post([mover = fold.mover] {
+        --mover->steps_open_;
+        mover->TakeImageIfLogged();
+      });
       return;
     }
     UnitTracker::Stepped stepped = tracker->Step(event);
@@ -325,23 +300,43 @@ void Mover::Deliver(MovingUnit& unit, NodeEvent event) {
   });
 }
 
-void Mover::DeliverRows(MovingUnit& unit, const Chunk& chunk, Buffer rows) {
-  auto shared = std::make_shared<Buffer>(std::move(rows));
+// A pull that may begin a freeze waits until little of the log is to be synced: RELEASE, which ends
+// the freeze, waits for all of it.
+void Mover::DeliverPull(MovingUnit& unit, NodeId from, Pull pull) {
+  const bool may_freeze = unit.status.phase == UnitPhase::kSending &&
+                          unit.status.move == pull.move &&
+                          std::ranges::count(pull.held, Lsn{0}) == 0;
+  PullEvent event{.from = from, .pull = std::move(pull)};
+  if (!may_freeze) return Deliver(unit, std::move(event));
+  parts_.log.SyncTail(
+      [this, queue = queue_, id = unit.id, event = std::move(event)](const absl::Status&) {
+        queue->Post([this, id, event] {
+          if (MovingUnit* const unit = Find(id)) Deliver(*unit, event);
+        });
+      });
+}
+
+void Mover::DeliverRows(MovingUnit& unit, PeerMessage message) {
+  const Chunk chunk = std::get<Chunk>(message.body);
+  const auto shared = std::make_shared<PeerMessage>(std::move(message));
   parts_.host.RunInOrder(
       unit.id.table, [this, queue = queue_, id = unit.id, tracker = unit.tracker, chunk, shared] {
         if (!tracker->WantsRows(chunk)) return;
         queue->Post([this, id, chunk, shared] {
-          MovingUnit& unit = *Find(id);
-          unit.progress_at = parts_.clock.Now();
-          unit.work.emplace_back(StageRows{chunk, std::move(*shared)});
-          RunWork(unit);
+          MovingUnit* const unit = Find(id);
+          if (unit == nullptr) return;
+          unit->progress_at = parts_.clock.Now();
+          unit->work.emplace_back(StageRows{chunk, std::move(shared->rows), shared->is_urgent});
+          RunWork(*unit);
         });
       });
 }
 
 void Mover::OnStepped(const UnitId& id, UnitTracker::Stepped stepped) {
   --steps_open_;
-  MovingUnit& unit = *Find(id);
+  MovingUnit* const found = Find(id);
+  if (found == nullptr) return TakeImageIfLogged();
+  MovingUnit& unit = *found;
   NoteStatus(unit, stepped.status);
   for (const NodeAction& action : stepped.actions) {
     const auto* const log = std::get_if<LogAction>(&action);
@@ -352,6 +347,7 @@ void Mover::OnStepped(const UnitId& id, UnitTracker::Stepped stepped) {
     unit.left_since.reset();
   }
   for (NodeAction& action : stepped.actions) unit.work.emplace_back(std::move(action));
+  LetGoOn(unit);
   RunWork(unit);
 }
 
@@ -376,6 +372,7 @@ void Mover::NoteStatus(MovingUnit& unit, const UnitStatus& status) {
 
 absl::Duration Mover::Tick() {
   const absl::Time now = parts_.clock.Now();
+  GiveUpImage(now);
   if (now >= units_tick_at_) {
     units_tick_at_ = now + std::min(options_.resend_after, options_.freeze_deadline) / 4;
     for (const auto& [id, unit] : units_) TickUnit(*unit, now);

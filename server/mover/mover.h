@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,6 +54,7 @@ struct MoverOptions {
   // A table whose units had to be taken apart again is left alone for so long.
   absl::Duration fold_pause = absl::Hours(1);
   std::size_t peer_tasks_max = 4096;  // Messages of peers that wait for the mover's thread.
+  absl::Duration image_wait_max = absl::Milliseconds(500);  // Steps are held back no longer.
 };
 
 // The parts that a mover works with; not owned, all outlive the mover and every task of the queue.
@@ -83,15 +85,24 @@ class Mover {
   // The node has installed `plan`, which this process got from the coordinator; `addresses` are
   // those of its nodes, host:port.
   void OnPlan(PlanVersion plan, std::map<NodeId, std::string> addresses);
+  // The node has installed a plan with these tables: units of others are forgotten, whatever is on
+  // its way of them. Table ids are never given twice.
+  void KeepTables(std::set<TableId> tables);
   // Takes a message of the other end. ResourceExhausted: too much waits; the message is dropped.
   absl::Status OnMessage(PeerMessage message);
 
-  // Tells what the log yields of each unit; to be asked where all devices stand still. Unavailable:
-  // one is on the move by now.
-  using UnitsAtRest = std::function<absl::StatusOr<std::vector<RestoredUnit>>()>;
-  // Runs `work` on the mover's thread, which so begins no step, unless a unit is on the move on
-  // this node: then false. Waits for that thread.
-  bool WhileAtRest(const std::function<void(const UnitsAtRest&)>& work);
+  // mover_images.cc. Tells what the log yields of each unit; to be asked where all devices stand
+  // still.
+  using LoggedUnits = std::function<std::vector<RestoredUnit>()>;
+  // Runs `work` on the mover's thread, which so begins no step, at a moment at which the log says
+  // of every unit what is here: no record is missing, and no rows are changing places. Steps that
+  // would begin meanwhile are held back. False: no such moment has come for image_wait_max, as log
+  // or devices are stuck, somebody else waits for one, or the mover has ended. Waits for it. Either
+  // way, chunks that were staged before the call are in the log when it returns.
+  bool WhileLogged(const std::function<void(const LoggedUnits&)>& work);
+  // The same without waiting: `work` gets null for false, and may be dropped when the mover ends.
+  using WhenLoggedWork = std::function<void(const LoggedUnits*)>;
+  void WhenLogged(WhenLoggedWork work);
 
   // The units that the node knows of and does not own. Waits for the mover's thread, which runs,
   // and for the devices.
@@ -104,6 +115,7 @@ class Mover {
  private:
   void HandleOrder(const UnitOrder& order);
   void HandleMessage(PeerMessage message);
+  // Null: the unit never took part in a move here, or its table was dropped meanwhile.
   MovingUnit* Find(const UnitId& id);
   // Null: the order begins nothing, or the unit is not known here (yet).
   MovingUnit* FindOrBegin(const UnitOrder& order);
@@ -124,6 +136,21 @@ class Mover {
   void TakeApartWhatAsks(absl::Time now);
   void OnFolded(const UnitId& id, bool is_folded);
   void CountGates();
+  // mover_images.cc: whoever waits for the moment of an image.
+  struct ImageWait {
+    WhenLoggedWork work;
+    absl::Time until;
+    bool is_taken = false;
+    std::map<UnitId, std::function<void()>> done = {};  // Work whose end waits for it to be over;
+    std::vector<std::function<void()>> held = {};       // then events do.
+  };
+  static void NoteStarted(MovingUnit& unit, const UnitWork& work);
+  // Whether the end of the unit's work waits: nothing that is owed is behind it.
+  bool HoldsBack(const MovingUnit& unit) const;
+  void LetGoOn(const MovingUnit& unit);
+  void TakeImageIfLogged();
+  void GiveUpImage(absl::Time now);
+  void EndImageWait();
   // Work of it runs on lead devices, whose tasks may outlive the mover.
   struct FoldSteps {
     MoverParts parts;
@@ -138,7 +165,10 @@ class Mover {
 
   // The tracker takes `event` in its turn; OnStepped follows.
   void Deliver(MovingUnit& unit, NodeEvent event);
-  void DeliverRows(MovingUnit& unit, const Chunk& chunk, Buffer rows);
+  // The same, also while an image is waited for.
+  void DeliverNow(MovingUnit& unit, NodeEvent event);
+  void DeliverPull(MovingUnit& unit, NodeId from, Pull pull);
+  void DeliverRows(MovingUnit& unit, PeerMessage message);
   void OnStepped(const UnitId& id, UnitTracker::Stepped stepped);
   void NoteStatus(MovingUnit& unit, const UnitStatus& status);
   void TickUnit(MovingUnit& unit, absl::Time now);
@@ -165,19 +195,21 @@ class Mover {
   void Do(MovingUnit& unit, RelocateRows& action);
   void Do(MovingUnit& unit, DiscardStaged&);
   void Do(MovingUnit& unit, TrimRows&);
-  void Finish(MovingUnit& unit) { unit.is_busy = false; }
+  void Finish(MovingUnit& unit) { unit.is_busy = unit.is_moving_rows = false; }
   // The unit's next work is `action` once more, at the next tick.
   static void TryAgain(MovingUnit& unit, NodeAction action);
   void OnNotLogged(MovingUnit& unit, LogAction action, const absl::Status& status);
   void OnSynced(const UnitId& id, const LogRecord& record, const absl::Status& status);
   void OnRelocated(const UnitId& id, MoveId move, const absl::Status& status);
   // A callback for the host: `then` runs on the mover's thread, then the unit's next work.
-  HostDone WhenDone(MovingUnit& unit, const char* what,
-                    std::function<void(MovingUnit&, const absl::Status&)> then);
+  using AfterHost = std::function<void(MovingUnit&, const absl::Status&)>;
+  HostDone WhenDone(MovingUnit& unit, const char* what, AfterHost then);
+  void OnHostDone(MovingUnit& unit, const AfterHost& then, const absl::Status& status);
   void SendTo(NodeId node, const MovingUnit& unit, PeerMessage message);
   void Report(const MovingUnit& unit, UnitReport::Kind kind, MoveId move, std::string message);
   void OnSent(const SentChunk& sent);
-  void OnLost(MovingUnit& unit);
+  void OnLost(const UnitId& id, const absl::Status& why);
+  void OnLinkLost(MovingUnit& unit);
 
   const MoverOptions options_;
   const MoverParts parts_;
@@ -186,6 +218,7 @@ class Mover {
   ChunkSender sender_;
 
   std::size_t steps_open_ = 0;  // Steps that were delivered and not heard of.
+  std::optional<ImageWait> image_;
   absl::Time units_tick_at_ = absl::InfinitePast();
   PlanVersion plan_{};  // Version of the last OnPlan; 0: none so far.
   absl::Time fold_at_ = absl::InfinitePast();
@@ -195,8 +228,8 @@ class Mover {
   std::map<TableId, absl::Time> fold_not_before_;
   NodeId self_{};  // 0: no order has come.
   std::uint64_t log_process_ = 0;
-  // Never fewer: a unit that came to rest, or has left, keeps its min_move, without which an old
-  // record would bring it back.
+  // Fewer only when tables are dropped: a unit that came to rest, or has left, keeps its min_move,
+  // without which an old record would bring it back.
   std::map<UnitId, std::unique_ptr<MovingUnit>> units_;
   std::map<NodeId, std::string> addresses_;  // From plans; a node that has left keeps its own.
   // The last pull of each unit that came before the order that opened its move, or the plan with

@@ -32,6 +32,10 @@ bool HasWaitingWriters(const MovingUnit& unit) {
          phase == UnitPhase::kRetained;
 }
 
+bool IsLinkLost(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
 constexpr char kHasRowsAside[] =
     "the node keeps rows of the unit aside, from a copy older than a move of it; see embla verify, "
     "and give them up with embla table drop-leftovers";
@@ -48,29 +52,42 @@ void Mover::RunWork(MovingUnit& unit) {
     UnitWork work = std::move(unit.work.front());
     unit.work.pop_front();
     CrashPoint(FailpointOf(work));
+    NoteStarted(unit, work);
     std::visit([this, &unit](auto& w) { Do(unit, w); }, work);
   }
+  TakeImageIfLogged();
 }
 
 void Mover::Do(MovingUnit& unit, NodeAction& action) {
   std::visit([this, &unit](auto& a) { Do(unit, a); }, action);
 }
 
-HostDone Mover::WhenDone(MovingUnit& unit, const char* what,
-                         std::function<void(MovingUnit&, const absl::Status&)> then) {
+HostDone Mover::WhenDone(MovingUnit& unit, const char* what, AfterHost then) {
   return [this, queue = queue_, id = unit.id, what,
           then = std::move(then)](const absl::Status& status) {
     queue->Post([this, id, what, then, status] {
-      MovingUnit& unit = *Find(id);
+      MovingUnit* const unit = Find(id);
+      if (unit == nullptr) return;
       if (!status.ok()) {
         LogWarning("mover", "cannot ", what, " unit=", NameOf(id), " reason=", Message(status));
       }
       CrashPoint("mover.host_done");
-      if (then) then(unit, status);
-      Finish(unit);
-      RunWork(unit);
+      OnHostDone(*unit, then, status);
     });
   };
+}
+
+// `then` appends a record that no step has asked for; the next step must know of it.
+void Mover::OnHostDone(MovingUnit& unit, const AfterHost& then, const absl::Status& status) {
+  if (then && HoldsBack(unit)) {
+    image_->done.emplace(unit.id, [this, id = unit.id, then, status] {
+      if (MovingUnit* const later = Find(id)) OnHostDone(*later, then, status);
+    });
+    return;
+  }
+  if (then) then(unit, status);
+  Finish(unit);
+  RunWork(unit);
 }
 
 // The unit's state has changed already: nobody may hear of it before the record is durable. After
@@ -97,7 +114,9 @@ void Mover::OnNotLogged(MovingUnit& unit, LogAction action, const absl::Status& 
 }
 
 void Mover::OnSynced(const UnitId& id, const LogRecord& record, const absl::Status& status) {
-  MovingUnit& unit = *Find(id);
+  MovingUnit* const found = Find(id);
+  if (found == nullptr) return;
+  MovingUnit& unit = *found;
   if (!status.ok()) return OnNotLogged(unit, LogAction{record}, status);
   CrashPoint("mover.logged");
   if (std::holds_alternative<OwnRecord>(record)) return Deliver(unit, OwnSynced{});
@@ -116,7 +135,7 @@ void Mover::TryAgain(MovingUnit& unit, NodeAction action) {
 void Mover::Do(MovingUnit& unit, StageRows& stage) {
   const SharedBuffer rows(std::move(stage.rows));
   parts_.host.Stage(
-      unit.id, stage.chunk.chunk, rows,
+      unit.id, stage.chunk.chunk, rows, stage.is_urgent ? ChunkTurn::kNow : ChunkTurn::kWhenIdle,
       WhenDone(unit, "stage rows",
                [this, chunk = stage.chunk, rows](MovingUnit& done, const absl::Status& status) {
                  OnStaged(done, chunk, rows, status);
@@ -128,7 +147,7 @@ void Mover::OnStaged(MovingUnit& unit, const Chunk& chunk, const SharedBuffer& r
                      const absl::Status& status) {
   if (status.ok()) {
     const absl::Status logged = parts_.log.AppendChunk(unit.id, chunk, rows.bytes());
-    if (logged.ok()) return Deliver(unit, ChunkEvent{chunk});
+    if (logged.ok()) return DeliverNow(unit, ChunkEvent{chunk});
     LogWarning("mover", "chunk not logged unit=", NameOf(unit.id), " chunk=", chunk.chunk,
                " bytes=", rows.size(), " reason=", Message(logged));
     if (absl::IsInvalidArgument(logged)) {
@@ -184,16 +203,20 @@ void Mover::SendTo(NodeId node, const MovingUnit& unit, PeerMessage message) {
   if (address == addresses_.end()) return;
   const auto done = [this, queue = queue_, id = unit.id](const absl::Status& status) {
     if (status.ok()) return;
-    queue->Post([this, id] {  // The next tick repeats it.
-      MovingUnit& unit = *Find(id);
-      if (HasWaitingWriters(unit)) unit.progress_at = absl::InfinitePast();
+    queue->Post([this, id, status] {
+      MovingUnit* const unit = Find(id);
+      if (unit == nullptr) return;
+      if (IsLinkLost(status)) return OnLinkLost(*unit);
+      if (HasWaitingWriters(*unit)) unit->progress_at = absl::InfinitePast();  // Said again soon.
     });
   };
   parts_.transport.Send(address->second, std::move(message), done);
 }
 
 void Mover::OnSent(const SentChunk& sent) {
-  MovingUnit& unit = *Find(sent.unit);
+  MovingUnit* const found = Find(sent.unit);
+  if (found == nullptr) return;
+  MovingUnit& unit = *found;
   if (unit.counted_move != sent.chunk.move) {
     unit.counted_move = sent.chunk.move;
     unit.bytes_sent = 0;
@@ -208,8 +231,23 @@ void Mover::OnSent(const SentChunk& sent) {
 
 // The target asks for a chunk again after a while. A frozen unit has no time for that: its cut,
 // said again, makes the target ask at once.
-void Mover::OnLost(MovingUnit& unit) {
-  if (HasWaitingWriters(unit)) Deliver(unit, NodeTick{});
+void Mover::OnLost(const UnitId& id, const absl::Status& why) {
+  MovingUnit* const unit = Find(id);
+  if (unit == nullptr) return;
+  if (IsLinkLost(why)) return OnLinkLost(*unit);
+  if (HasWaitingWriters(*unit)) Deliver(*unit, NodeTick{});
+}
+
+// The other end may be away for long. A freeze ends, and there is none for a while; what no step
+// can take back is said again at the next tick.
+void Mover::OnLinkLost(MovingUnit& unit) {
+  if (!HasWaitingWriters(unit)) return;
+  if (unit.status.phase != UnitPhase::kFrozen) {
+    unit.progress_at = absl::InfinitePast();
+    return;
+  }
+  unit.deadline_told_at = parts_.clock.Now();
+  Deliver(unit, FreezeDeadline{});
 }
 
 void Mover::Report(const MovingUnit& unit, UnitReport::Kind kind, MoveId move,
@@ -235,7 +273,7 @@ void Mover::Do(MovingUnit& unit, ReserveImport& action) {
       reserved = parts_.log.AppendReserved(done.id, done.target_device, done.run);
     }
     done.refusal = Message(reserved);
-    Deliver(done, ReservedEvent{.move = move, .ok = reserved.ok()});
+    DeliverNow(done, ReservedEvent{.move = move, .ok = reserved.ok()});
   };
   parts_.host.Reserve(unit.id, unit.target_device, unit.run,
                       WhenDone(unit, "reserve memory", then));
@@ -245,14 +283,15 @@ void Mover::Do(MovingUnit& unit, ReserveImport& action) {
 void Mover::Do(MovingUnit& unit, ResetStaged& action) {
   parts_.host.Reset(unit.id, [this, queue = queue_, id = unit.id, action](const absl::Status& s) {
     queue->Post([this, id, action, status = s] {
-      MovingUnit& unit = *Find(id);
+      MovingUnit* const unit = Find(id);
+      if (unit == nullptr) return;
       if (!status.ok()) {
         LogWarning("mover", "cannot reset rows, trying again unit=", NameOf(id),
                    " reason=", Message(status));
-        return TryAgain(unit, action);
+        return TryAgain(*unit, action);
       }
-      Finish(unit);
-      RunWork(unit);
+      Finish(*unit);
+      RunWork(*unit);
     });
   });
 }
@@ -270,7 +309,9 @@ void Mover::Do(MovingUnit& unit, RelocateRows& action) {
 
 // RELOCATE is in the log: there is no way but on.
 void Mover::OnRelocated(const UnitId& id, MoveId move, const absl::Status& status) {
-  MovingUnit& unit = *Find(id);
+  MovingUnit* const found = Find(id);
+  if (found == nullptr) return;
+  MovingUnit& unit = *found;
   CrashPoint("mover.host_done");
   if (!status.ok()) {
     LogWarning("mover", "rows have not all changed devices, trying again unit=", NameOf(id),

@@ -31,6 +31,22 @@ void Mover::OnPlan(PlanVersion plan, std::map<NodeId, std::string> addresses) {
   });
 }
 
+void Mover::KeepTables(std::set<TableId> tables) {
+  queue_->Post([this, tables = std::move(tables)] {
+    const auto is_dropped = [&tables](TableId table) { return !tables.contains(table); };
+    std::erase_if(units_, [&](const auto& entry) {
+      if (!is_dropped(entry.first.table)) return false;
+      metrics_.Forget(entry.second->status.phase);
+      return true;
+    });
+    const auto of_table = [&](const auto& entry) { return is_dropped(entry.first); };
+    std::erase_if(folded_, of_table);
+    std::erase_if(fold_not_before_, of_table);
+    std::erase_if(early_pulls_, [&](const auto& entry) { return is_dropped(entry.first.table); });
+    TakeImageIfLogged();
+  });
+}
+
 void Mover::FoldUnits(absl::Time now) {
   if (now < fold_at_ || plan_ == PlanVersion{}) return;
   fold_at_ = now + options_.fold_interval;
@@ -97,7 +113,9 @@ bool Mover::FoldSteps::TakeApart(const UnitId& id,
 }
 
 void Mover::OnFolded(const UnitId& id, bool is_folded) {
-  Find(id)->is_folded = is_folded;
+  MovingUnit* const unit = Find(id);
+  if (unit == nullptr) return;
+  unit->is_folded = is_folded;
   std::size_t& folded = folded_[id.table];
   is_folded ? ++folded : --folded;
   if (is_folded) metrics_.folded.Add();

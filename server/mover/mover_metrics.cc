@@ -46,4 +46,6 @@ void MoverMetrics::CountChange(UnitPhase from, UnitPhase to) const {
   if (IsTarget(from) && to == UnitPhase::kElsewhere) receive_aborted_.Add();
 }
 
+void MoverMetrics::Forget(UnitPhase phase) const { units_[IndexOf(phase)].Add(-1); }
+
 }  // namespace embla

@@ -14,6 +14,8 @@ class MoverMetrics {
 
   // A unit went from one phase to another.
   void CountChange(UnitPhase from, UnitPhase to) const;
+  // The table of a unit in this phase was dropped.
+  void Forget(UnitPhase phase) const;
 
   Counter bytes;
   Counter chunks_resent;

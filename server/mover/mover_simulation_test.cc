@@ -22,6 +22,8 @@ struct Sums {
   std::uint64_t refused = 0;
   std::uint64_t deaths = 0;
   std::uint64_t folds = 0;
+  std::uint64_t images = 0;
+  std::uint64_t starts_amid_moves = 0;
 };
 
 Sums RunSeeds(SimulationOptions options, int seeds, int steps) {
@@ -45,11 +47,14 @@ Sums RunSeeds(SimulationOptions options, int seeds, int steps) {
     sums.refused += simulation.refused();
     sums.deaths += simulation.deaths();
     sums.folds += simulation.folds();
+    sums.images += simulation.images();
+    sums.starts_amid_moves += simulation.starts_amid_moves();
   }
   std::cout << "seed=" << kSeed << " seeds=" << seeds << " commits=" << sums.commits
             << " within_nodes=" << sums.commits_within_nodes << " aborts=" << sums.aborts
             << " acked=" << sums.acked << " refused=" << sums.refused << " deaths=" << sums.deaths
-            << " folds=" << sums.folds << '\n';
+            << " folds=" << sums.folds << " images=" << sums.images
+            << " starts_amid_moves=" << sums.starts_amid_moves << '\n';
   return sums;
 }
 
@@ -103,6 +108,19 @@ TEST(MoverSimulation, SurvivesDeathsInTheFirstMovesOfManyUnits) {
   options.sync = 0.1;
   const Sums sums = RunSeeds(options, /*seeds=*/1'500, /*steps=*/3'000);
   EXPECT_GT(sums.deaths, 5'000u);
+}
+
+// A process begins with an image and the log behind it, whatever was under way at that moment.
+TEST(MoverSimulation, BeginsWithAnImageThatWasTakenAmidMoves) {
+  SimulationOptions options;
+  options.image = 0.01;
+  options.kill = 0.001;
+  options.abandon = 0.05;
+  options.host = {.fail_stage = 0.05, .fail_relocate = 0.2};
+  const Sums sums = RunSeeds(options, /*seeds=*/300, /*steps=*/20'000);
+  EXPECT_GT(sums.commits, 1'000u);
+  EXPECT_GT(sums.images, 5'000u);
+  EXPECT_GT(sums.starts_amid_moves, 500u);
 }
 
 TEST(MoverSimulation, KeepsWithinARate) {

@@ -26,6 +26,7 @@ inline constexpr PlanVersion kUnknownPlan{UINT64_MAX};
 struct StageRows {
   Chunk chunk;
   Buffer rows;
+  bool is_urgent = false;  // Writers of the unit wait for them.
 };
 using UnitWork = std::variant<NodeAction, StageRows>;
 
@@ -51,6 +52,7 @@ struct MovingUnit {
   // One piece of work at a time, the next when it is done.
   std::deque<UnitWork> work;
   bool is_busy = false;
+  bool is_moving_rows = false;  // It changes which rows are here, or on which device.
   bool waits_for_tick = false;  // The front of `work` failed and is tried again then.
 
   UnitStatus status;                              // After the last step that was heard of.

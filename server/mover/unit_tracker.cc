@@ -42,15 +42,13 @@ bool UnitTracker::HasRoom() const {
          state_.durable.import.has_value();
 }
 
-std::optional<RestoredUnit> UnitTracker::AtRest(const UnitId& unit) const {
-  const bool is_quiet =
-      !HasRoom() && IsAsleep() && !IsFrozen(state_) && !state_.durable.released.has_value();
-  if (!is_quiet) return std::nullopt;
-  return RestoredUnit{.unit = unit,
-                      .durable = state_.durable,
-                      .staged = ChunkVersions(context_.chunks, Lsn{0}),
-                      .folded = folded_,
-                      .run = {}};
+RestoredUnit UnitTracker::Logged(const UnitId& unit) const {
+  return {.unit = unit,
+          .durable = state_.durable,
+          .staged = state_.staged,
+          .has_memory = state_.durable.import.has_value(),
+          .folded = folded_,
+          .run = {}};
 }
 
 UnitWindows UnitTracker::Fold(PlanVersion plan) {

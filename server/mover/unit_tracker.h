@@ -57,9 +57,9 @@ class UnitTracker final : public UnitGate {
   // Resumes where an earlier process ended. Requires: nothing was asked of the tracker yet.
   // `folded`: the plan under which the unit joined the rest's record; 0: it has not.
   void Restore(UnitDurable durable, ChunkVersions staged, PlanVersion folded);
-  // The unit as the node's log yields it, if nothing of a move is under way, or left, but rows that
-  // are owned; else none.
-  std::optional<RestoredUnit> AtRest(const UnitId& unit) const;
+  // The unit as the node's log yields it, but for the place of an import's memory. Requires: the
+  // records of all steps so far are in the log.
+  RestoredUnit Logged(const UnitId& unit) const;
 
   // The unit goes by the record of its table's rest, which takes in what is returned, until it
   // takes a copy of that one back. It is not stepped in between. Requires: MayFold().

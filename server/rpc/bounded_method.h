@@ -8,6 +8,7 @@
 //   MarkMethodCallback(0, BoundedUnary(this, &InspectService::ExplainId));
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,22 +46,30 @@ class BoundedHandler final : public grpc::internal::MethodHandler {
         grpc_slice_from_copied_buffer(scanned.message().data(), scanned.message().size());
     grpc_byte_buffer* const request = grpc_raw_byte_buffer_create(&reason, 1);
     grpc_slice_unref(reason);
-    void* const text = refuse_.Deserialize(call, request, status, handler_data);
+    auto refused = std::make_unique<Refused>();
+    refused->text = refuse_.Deserialize(call, request, status, &refused->data);
+    *handler_data = refused.release();
     *status = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "");
-    return text;
+    return nullptr;  // There is no request, neither for interceptors.
   }
 
   void RunHandler(const HandlerParameter& call) override {
     if (call.status.error_code() != grpc::StatusCode::INVALID_ARGUMENT) {
       inner_.RunHandler(call);
     } else {
-      refuse_.RunHandler(HandlerParameter(call.call, call.server_context, call.request,
-                                          grpc::Status::OK, call.internal_data,
-                                          call.call_requester));
+      const std::unique_ptr<Refused> refused(static_cast<Refused*>(call.internal_data));
+      refuse_.RunHandler(HandlerParameter(call.call, call.server_context, refused->text,
+                                          grpc::Status::OK, refused->data, call.call_requester));
     }
   }
 
  private:
+  // Arguments of refuse_'s handler, for a message that is refused.
+  struct Refused {
+    void* text = nullptr;
+    void* data = nullptr;
+  };
+
   absl::Status Scan(grpc_byte_buffer* bytes) const {
     if (bytes == nullptr) return absl::InvalidArgumentError("malformed message: no bytes");
     if (const std::size_t size = grpc_byte_buffer_length(bytes); size > limits_.bytes_max) {

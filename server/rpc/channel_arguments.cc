@@ -22,4 +22,11 @@ grpc::ChannelArguments PeerChannelArguments(absl::Duration backoff_max) {
   return arguments;
 }
 
+grpc::ChannelArguments MemberChannelArguments(absl::Duration backoff_max) {
+  grpc::ChannelArguments arguments = PeerChannelArguments(backoff_max);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 1'500);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 1'500);
+  return arguments;
+}
+
 }  // namespace embla

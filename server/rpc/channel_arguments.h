@@ -11,4 +11,7 @@ namespace embla {
 // be of any size.
 grpc::ChannelArguments PeerChannelArguments(absl::Duration backoff_max);
 
+// The same to one of several coordinators, which is noticed within 3 s: another one may lead.
+grpc::ChannelArguments MemberChannelArguments(absl::Duration backoff_max);
+
 }  // namespace embla

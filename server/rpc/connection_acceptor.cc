@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/log.h"
@@ -40,6 +41,12 @@ bool IsShortage(int error) {
 }
 
 FileDescriptor OpenReserve() { return FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+// Whether a peer's address (PeerAddressOf) is an IP address, or this process's user, or root.
+bool IsOwnUser(const std::string& address) {
+  return !absl::StartsWith(address, "uid:") || address == "uid:0" ||
+         address == absl::StrCat("uid:", ::geteuid());
+}
 
 }  // namespace
 
@@ -143,6 +150,7 @@ bool ConnectionAcceptor::AcceptOne(int listener) {
 void ConnectionAcceptor::Admit(FileDescriptor socket) {
   const std::string address = PeerAddressOf(socket.number());
   if (address.empty()) return;  // The peer is gone.
+  if (limits_.same_user && !IsOwnUser(address)) return Refuse("user", address);
   // The lowest free number is given out, so a high one says how many are open in this process.
   const std::size_t reserve = std::min(kReserveMax, descriptors_max_ / 4);
   FileDescriptor duplicate(::fcntl(socket.number(), F_DUPFD_CLOEXEC, 0));
@@ -157,11 +165,11 @@ void ConnectionAcceptor::Admit(FileDescriptor socket) {
   ::setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // Unix: no effect.
   const int number = socket.Release();
   const int watched = duplicate.number();
-  hand_over_(number);
+  std::string name = hand_over_(number);
   Connection& connection = connections_[watched];
   connection.duplicate = std::move(duplicate);
   connection.address = address;
-  connection.number = number;
+  connection.name = std::move(name);
   connection.looked_at = absl::Now();
   Watch(watched, 0);  // The end is always told.
   metrics_.connections.Add(1);
@@ -223,14 +231,14 @@ void ConnectionAcceptor::LookForResets(absl::Time now) {
 }
 
 void ConnectionAcceptor::FindNumbers(const std::vector<Connection*>& connections) {
-  std::unordered_map<int, std::int64_t> wanted;
+  std::unordered_map<std::string, std::int64_t> wanted;
   for (const Connection* const connection : connections) {
-    if (connection->channelz_socket == 0) wanted[connection->number] = 0;
+    if (connection->channelz_socket == 0 && !connection->name.empty()) wanted[connection->name] = 0;
   }
   if (wanted.empty()) return;
   channelz_.Find(wanted);
   for (Connection* const connection : connections) {
-    const auto found = wanted.find(connection->number);
+    const auto found = wanted.find(connection->name);
     if (found != wanted.end()) connection->channelz_socket = found->second;
   }
 }

@@ -32,6 +32,8 @@
 namespace embla {
 
 struct ConnectionLimits {
+  // Only this user, and root, may connect to a unix socket.
+  bool same_user = true;
   // From one IP address, or from one user of a unix socket.
   std::uint32_t per_address_max = 1024;
   std::uint32_t open_calls_max = 1024;  // Limit for one connection.
@@ -45,8 +47,9 @@ struct ConnectionLimits {
 // Thread safety: none, but it has a thread of its own.
 class ConnectionAcceptor {
  public:
-  // Owns the descriptor from then on. Runs on the acceptor's thread.
-  using HandOver = std::function<void(int fd)>;
+  // Owns the descriptor from then on. Returns gRPC's name of the connection; empty: not known. Runs
+  // on the acceptor's thread.
+  using HandOver = std::function<std::string(int fd)>;
 
   // `metrics` may be null; otherwise it is not owned and outlives the acceptor.
   // Errors: Unavailable (no descriptors to begin with).
@@ -60,7 +63,7 @@ class ConnectionAcceptor {
  private:
   struct Connection {
     FileDescriptor duplicate;
-    int number = 0;  // gRPC's number of the connection.
+    std::string name;  // gRPC's name of the connection; empty: not known.
     std::string address;
     std::int64_t channelz_socket = 0;  // 0: not found yet.
     std::int64_t unanswered = 0;       // When it was last looked at.

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -297,6 +298,10 @@ void ConnectionShares::Open(int number) {
 ConnectionId ConnectionOf(const grpc::CallbackServerContext& call) {
   constexpr std::string_view kPrefix = "fd:";
   const std::string peer = call.peer();
+  // Over TLS gRPC knows connections by the peer's address and port.
+  if (peer.starts_with("ipv")) {
+    return ConnectionId{std::hash<std::string>()(peer) | std::uint64_t{1} << 63};
+  }
   if (!peer.starts_with(kPrefix)) return {};
   int number = -1;
   std::from_chars(peer.data() + kPrefix.size(), peer.data() + peer.size(), number);

@@ -14,6 +14,10 @@
 //     ended and that gRPC has not closed yet. Beyond it the one that holds most is ended.
 //   - A connection that has shown a session with any of its messages has `session_bytes_max`.
 //   - Peers, which have proved to have the cluster's key, are not bounded here.
+//
+// Connections over TLS are not among them: their bytes say nothing, and they have all shown a
+// certificate of the cluster. What gRPC takes for all of them together is bounded by its quota
+// (RpcServerOptions::grpc_bytes_max).
 #pragma once
 
 #include <atomic>

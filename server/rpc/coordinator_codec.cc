@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/build_version.h"
+#include "core/base/clock.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/plan_json.h"
@@ -15,6 +16,10 @@
 
 namespace embla {
 namespace {
+
+// Limits for reports of nodes that are for people: another build may have more methods.
+constexpr std::size_t kMethodsMax = 16;
+constexpr std::size_t kMethodNameMax = 64;
 
 std::int64_t UnixMillisOrZero(absl::Time time) {
   return time == absl::InfinitePast() ? 0 : absl::ToUnixMillis(time);
@@ -187,6 +192,14 @@ v1::Heartbeat ToMessage(const HeartbeatInfo& info) {
     v1::DeviceUse& device = *message.add_devices();
     device.set_used_bytes(info.device_used_bytes[d]);
     if (d < info.device_stopped.size()) device.set_stopped(info.device_stopped[d]);
+    if (d < info.load.device_busy.size()) device.set_busy_ratio(info.load.device_busy[d]);
+  }
+  for (const CallLoad& calls : info.load.calls) {
+    v1::CallLoad& out = *message.add_calls();
+    out.set_method(calls.method);
+    out.set_per_second(calls.per_second);
+    out.set_p50_ms(absl::ToDoubleMilliseconds(calls.p50));
+    out.set_p99_ms(absl::ToDoubleMilliseconds(calls.p99));
   }
   for (const StepReport& report : info.steps) {
     v1::TableSteps& steps = *message.add_steps();
@@ -209,6 +222,14 @@ HeartbeatInfo FromMessage(const v1::Heartbeat& message) {
   for (const v1::DeviceUse& device : message.devices()) {
     info.device_used_bytes.push_back(device.used_bytes());
     info.device_stopped.push_back(device.stopped());
+    if (device.has_busy_ratio()) info.load.device_busy.push_back(device.busy_ratio());
+  }
+  for (const v1::CallLoad& calls : message.calls()) {
+    if (info.load.calls.size() == kMethodsMax) break;
+    info.load.calls.push_back({.method = calls.method().substr(0, kMethodNameMax),
+                               .per_second = calls.per_second(),
+                               .p50 = absl::Milliseconds(calls.p50_ms()),
+                               .p99 = absl::Milliseconds(calls.p99_ms())});
   }
   for (const v1::TableSteps& steps : message.steps()) {
     StepReport& report = info.steps.emplace_back();
@@ -232,6 +253,15 @@ v1::NodeStatus ToMessage(const NodeView& node) {
   message.set_protocol_version(node.build.protocol_version);
   for (const std::int64_t bytes : node.device_used_bytes) message.add_device_used_bytes(bytes);
   for (const std::string& stopped : node.device_stopped) message.add_device_stopped(stopped);
+  message.set_memory_id(node.host_memory.id);
+  message.set_memory_bytes(node.host_memory.bytes);
+  if (node.keeps_rows.has_value()) {
+    message.set_directory(*node.keeps_rows ? v1::NodeStatus::DIRECTORY_KEPT
+                                           : v1::NodeStatus::DIRECTORY_NONE);
+  }
+  if (node.clock_ahead.has_value()) {
+    message.set_clock_ahead_ms(absl::ToInt64Milliseconds(*node.clock_ahead));
+  }
   if (node.failed_plan_version != PlanVersion{}) {
     message.set_failed_plan_version(ToInt(node.failed_plan_version));
     message.set_failure(wire::StatusMessage(node.failure));
@@ -251,6 +281,8 @@ v1::ClusterStatus ToMessage(const ClusterView& view) {
   message.set_version(std::string(BuildVersion()));
   message.set_generation(view.generation);
   message.set_tables_aside(view.tables_aside);
+  message.set_protocol_version(kProtocolVersion);
+  message.set_now_unix_ms(absl::ToUnixMillis(Clock::Real().Now()));
   return message;
 }
 

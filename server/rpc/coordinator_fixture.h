@@ -10,6 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/cluster_key.h"
+#include "core/base/testing/loopback.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/metrics/metrics.h"
 #include "embla/v1/admin.grpc.pb.h"
@@ -44,7 +45,7 @@ inline void IntroduceNode(grpc::ClientReaderWriterInterface<v1::NodeReport, v1::
 class CoordinatorFixture : public ::testing::Test {
  protected:
   // Again: on the same store and, given `listen`, on the same port, as after a restart.
-  void Start(const std::string& listen = "127.0.0.1:0") {
+  void Start(const std::string& listen = testing::AnyLoopbackPort()) {
     CoordinatorOptions options;
     options.new_cluster_id = "test-cluster";
     options.key = key_;

@@ -47,7 +47,13 @@ CoordinatorHost::CoordinatorHost(std::unique_ptr<Coordinator> coordinator,
   thread_ = std::thread([this] { Run(); });
 }
 
-CoordinatorHost::~CoordinatorHost() { Stop(); }
+CoordinatorHost::~CoordinatorHost() {
+  Stop();
+  if (metrics_ == nullptr) return;
+  // The process may go on, as a standby that knows nothing of nodes and jobs.
+  for (const auto& [node, metered] : node_metrics_) NodeMetrics::Remove(*metrics_, metered.name);
+  UpdateJobMetrics({});
+}
 
 void CoordinatorHost::Stop() {
   const absl::Status status = absl::UnavailableError("the coordinator is stopping");
@@ -315,6 +321,11 @@ void CoordinatorHost::Carry(const Effect& effect) {
     for (PlanListener* const listener : listeners_) {
       listener->OnTestimony(send->node, send->testimony);
     }
+    return;
+  }
+  if (const auto* serve = std::get_if<LetServe>(&effect)) {
+    MutexLock lock(listeners_mu_);
+    for (PlanListener* const listener : listeners_) listener->OnServe(serve->node);
     return;
   }
   const auto& complete = std::get<CompleteChange>(effect);

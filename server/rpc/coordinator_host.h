@@ -57,6 +57,7 @@ class PlanListener {
   virtual void OnSessions(const SessionNews&) {}  // Likewise, all of them.
   // For the link of the node; see OnOrders.
   virtual void OnTestimony(NodeId, const std::string&) {}
+  virtual void OnServe(NodeId) {}  // Likewise.
   // A heartbeat of `process` was refused: it is not the registered one. Likewise.
   virtual void OnRefusedHeartbeat(const NodeProcess&, const absl::Status&) {}
   virtual void OnStop() = 0;  // The coordinator is stopping.

@@ -24,6 +24,7 @@ using embla::testing::IsOk;
 using embla::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kLimit = absl::Seconds(30);
 
@@ -265,7 +266,8 @@ TEST_F(CoordinatorHostMetrics, NameTheNodeThatTheRunningJobAwaits) {
       },
       kLimit, "the metric says that the node which is down is awaited"));
   EXPECT_THAT(metrics.Text(), HasSubstr("embla_job_awaits_node{node=\"here\"} 0"));
-  host_->Stop();
+  host_.reset();  // It takes its nodes' series away.
+  EXPECT_THAT(metrics.Text(), Not(HasSubstr("node=\"here\"")));
 }
 
 using CoordinatorHostPost = CoordinatorHostTest;

@@ -1,10 +1,10 @@
 #include "server/rpc/coordinator_link.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/failpoint.h"
@@ -23,15 +23,15 @@ namespace {
 
 // On top of the time in which a process that died may still count as alive.
 constexpr absl::Duration kNameWait = absl::Seconds(10);
+// While none of several coordinators leads, which lasts for seconds.
+constexpr absl::Duration kMemberBackoffMax = absl::Milliseconds(300);
 
 }  // namespace
 
 CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options, ShardNode& node)
     : options_(std::move(options)),
       node_(node),
-      stub_(v1::CoordinatorService::NewStub(
-          grpc::CreateCustomChannel(options_.coordinator, grpc::InsecureChannelCredentials(),
-                                    PeerChannelArguments(options_.backoff_max)))),
+      choice_(wire::SplitAddresses(options_.coordinator)),
       jitter_(options_.jitter_seed),
       backoff_(options_.backoff_min),
       install_backoff_(options_.backoff_min) {
@@ -76,6 +76,7 @@ void CoordinatorLink::Run() {
       MutexLock lock(mu_);
       if (stopping_) return;
       if (std::exchange(registered_, false)) {
+        left_in_a_row_ = 0;
         backoff_ = options_.backoff_min;
         was_registered_ = true;
       }
@@ -83,7 +84,7 @@ void CoordinatorLink::Run() {
       if (is_final) refusal_ = status;
     }
     if (is_final) {
-      LogError("shard", "the coordinator cannot take this node address=", options_.coordinator,
+      LogError("shard", "the coordinator cannot take this node address=", address_,
                " reason=", Message(status));
       if (options_.on_refused) options_.on_refused(status);
       return;
@@ -111,13 +112,18 @@ bool CoordinatorLink::IsFinal(const absl::Status& status) {
 }
 
 absl::Status CoordinatorLink::RunOnce() {
+  address_ = choice_.current();
+  if (!are_of_one_cluster_) {
+    EMBLA_RETURN_IF_ERROR(CheckClusters());
+    are_of_one_cluster_ = true;
+  }
   grpc::ClientContext context;
   {
     MutexLock lock(mu_);
     if (stopping_) return absl::OkStatus();
     context_ = &context;
   }
-  const std::unique_ptr<Stream> stream = stub_->NodeLink(&context);
+  const std::unique_ptr<Stream> stream = StubOf(address_).NodeLink(&context);
   const absl::Status introduced = Introduce(*stream);
   // A stream that the other end has closed says why only if it is not cancelled.
   const bool was_closed = absl::IsAborted(introduced);
@@ -126,7 +132,12 @@ absl::Status CoordinatorLink::RunOnce() {
   } else if (!was_closed) {
     context.TryCancel();
   }
-  const absl::Status finished = wire::FromGrpc(stream->Finish());
+  const grpc::Status answer = stream->Finish();
+  const absl::Status finished = wire::FromGrpc(answer);
+  const std::optional<wire::Redirect> redirect = wire::RedirectOf(answer);
+  if (choice_.has_several() || redirect.has_value()) {
+    choice_.Leave(address_, redirect.has_value() ? redirect->coordinator : "");
+  }
   {
     MutexLock lock(mu_);
     context_ = nullptr;
@@ -134,9 +145,29 @@ absl::Status CoordinatorLink::RunOnce() {
   if (!introduced.ok() && !was_closed) return introduced;
   if (!absl::IsUnimplemented(finished)) return finished;
   return absl::UnimplementedError(
-      absl::StrCat(options_.coordinator,
+      absl::StrCat(address_,
                    " takes no links of shard servers: --coordinator wants the address of "
                    "the coordinator's --listen, not that of its --admin-listen"));
+}
+
+v1::CoordinatorService::Stub& CoordinatorLink::StubOf(const std::string& address) {
+  std::unique_ptr<v1::CoordinatorService::Stub>& stub = stubs_[address];
+  if (stub == nullptr) {
+    stub = v1::CoordinatorService::NewStub(grpc::CreateCustomChannel(
+        address, ChannelCredentialsTo(options_.tls, {.role = Role::kCoordinator}),
+        choice_.has_several() ? MemberChannelArguments(options_.backoff_max)
+                              : PeerChannelArguments(options_.backoff_max)));
+  }
+  return *stub;
+}
+
+absl::Status CoordinatorLink::CheckClusters() {
+  if (!choice_.has_several()) return absl::OkStatus();
+  std::map<std::string, std::string> clusters;
+  for (const std::string& address : choice_.addresses()) {
+    clusters[address] = wire::AskCluster(StubOf(address));
+  }
+  return wire::CheckOneCluster(clusters, "--coordinator");
 }
 
 absl::Status CoordinatorLink::Introduce(Stream& stream) {
@@ -146,17 +177,18 @@ absl::Status CoordinatorLink::Introduce(Stream& stream) {
   if (!stream.Write(greeting) || !stream.Read(&command)) return absl::AbortedError("no greeting");
   if (!command.has_greeting()) {
     return absl::PermissionDeniedError(
-        absl::StrCat(options_.coordinator, " does not prove that it is a coordinator"));
+        absl::StrCat(address_, " does not prove that it is a coordinator"));
   }
   const v1::CoordinatorGreeting& answer = command.greeting();
   if (answer.dead_after_ms() > 0) dead_after_ = absl::Milliseconds(answer.dead_after_ms());
-  EMBLA_ASSIGN_OR_RETURN(const ClusterKeyPtr key, options_.key->Load(answer.key_path()));
+  EMBLA_ASSIGN_OR_RETURN(const ClusterKeyPtr key, answer.key().empty()
+                                                      ? options_.key->Load(answer.key_path())
+                                                      : options_.key->Take(answer.key()));
   const LinkNonces nonces{.node = greeting.greeting().nonce(), .coordinator = answer.nonce()};
   if (!IsCoordinator(*key, nonces, answer.proof())) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the coordinator at ", options_.coordinator,
-                     " has another cluster key than this node, which read ", options_.key->path(),
-                     ": give --cluster-key FILE"));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the coordinator at ", address_, " has another cluster key than this node, which read ",
+        options_.key->path(), ": give --cluster-key FILE"));
   }
   return Register(stream, nonces, *key);
 }
@@ -202,7 +234,7 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
   if (command.has_registered()) {
     const v1::Registered& registered = command.registered();
     LogInfo("shard", "registered node_id=", registered.node_id(),
-            " cluster=", registered.cluster_id(), " coordinator=", options_.coordinator);
+            " cluster=", registered.cluster_id(), " coordinator=", address_);
     last_error_.clear();
     CrashPoint("shard.registered");
     if (options_.on_registered) {
@@ -245,6 +277,8 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
     HandleSessions(command.sessions());
   } else if (command.has_moves()) {
     HandleOrders(command.moves());
+  } else if (command.serve() && options_.on_serve) {
+    options_.on_serve();
   } else if (!command.testimony().empty() && options_.on_testimony) {
     const absl::Status written = options_.on_testimony(command.testimony());
     if (!written.ok()) {
@@ -287,16 +321,21 @@ void CoordinatorLink::HandleOrders(const v1::MoveOrders& orders) {
 }
 
 void CoordinatorLink::Backoff(const absl::Status& why) {
+  // The next one of the list, or the one that the last one has named, is asked at once.
+  if (choice_.current() != address_ && ++left_in_a_row_ <= choice_.addresses().size()) return;
+  left_in_a_row_ = 0;
   const std::string error = why.ToString();
   if (error != last_error_) {
-    LogWarning("shard", "no link to the coordinator, trying again address=", options_.coordinator,
+    LogWarning("shard", "no link to the coordinator, trying again address=", address_,
                " reason=", error);
     last_error_ = error;
   }
   // Between a half and the whole, so that a cluster's nodes do not come back in step.
   const double share = std::uniform_real_distribution<double>(0.5, 1.0)(jitter_);
   absl::Duration left = backoff_ * share;
-  backoff_ = std::min(backoff_ * 2, options_.backoff_max);
+  backoff_ = std::min(backoff_ * 2, choice_.has_several()
+                                        ? std::min(options_.backoff_max, kMemberBackoffMax)
+                                        : options_.backoff_max);
   MutexLock lock(mu_);
   const absl::Time until = Clock::Real().Now() + left;
   while (!stopping_ && left > absl::ZeroDuration()) {
@@ -319,7 +358,9 @@ void CoordinatorLink::SendReports(Stream& stream) {
       info.device_stopped = node_.device_stopped();
       info.steps = node_.StepReports();
       if (options_.log_position) info.log_position = options_.log_position();
+      if (options_.load) info.load = options_.load();
       *report.mutable_heartbeat() = ToMessage(info);
+      report.mutable_heartbeat()->set_unix_ms(absl::ToUnixMillis(Clock::Real().Now()));
     }
     if (!stream.Write(report)) return;
   }

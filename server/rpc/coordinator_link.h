@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -26,6 +27,8 @@
 #include "absl/time/time.h"
 #include "core/base/mutex.h"
 #include "core/plan/plan.h"
+#include "core/tls/tls.h"
+#include "core/wire/redirect.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 #include "server/coordinator/membership.h"
 #include "server/coordinator/session_registry.h"
@@ -38,9 +41,10 @@
 namespace embla {
 
 struct CoordinatorLinkOptions {
-  std::string coordinator;                          // host:port
-  NodeKey* key = nullptr;                           // Not owned; outlives the link. Not null.
-  NodeRegistration registration;                    // cluster_id is filled in by the link.
+  std::string coordinator;        // host:port; of several coordinators all, with commas in between.
+  TlsPtr tls;                     // Null: plaintext.
+  NodeKey* key = nullptr;         // Not owned; outlives the link. Not null.
+  NodeRegistration registration;  // cluster_id is filled in by the link.
   absl::Duration heartbeat = absl::ZeroDuration();  // Zero: what the coordinator says.
   absl::Duration backoff_min = absl::Milliseconds(50);
   absl::Duration backoff_max = absl::Seconds(2);
@@ -53,9 +57,12 @@ struct CoordinatorLinkOptions {
   std::function<absl::Status(const v1::Registered& registered)> on_registered = {};
   // Writes down what the coordinator wants to be told when the node registers again.
   std::function<absl::Status(const std::string& testimony)> on_testimony = {};
+  // The node may answer everybody: nothing that it has is another node's. Once per registration.
+  std::function<void()> on_serve = {};
   // Writes down that a plan is installed, before the coordinator hears of it.
   std::function<absl::Status(const Plan& plan)> on_installed = {};
   std::function<std::uint64_t()> log_position = {};  // Up to which the node's log is durable.
+  std::function<NodeLoad()> load = {};               // For the next heartbeat.
   // Called once, from the link's thread, when the link gives up; must not destroy it. May be empty.
   std::function<void(const absl::Status&)> on_refused = {};
   // Reports of the node's moves. May be null, else it is not owned and outlives the link.
@@ -91,6 +98,10 @@ class CoordinatorLink {
   void HandleSessions(const v1::ClosedSessions& sessions);
   void HandleOrders(const v1::MoveOrders& orders);
   void Backoff(const absl::Status& why);
+  v1::CoordinatorService::Stub& StubOf(const std::string& address);
+  // InvalidArgument: the coordinators are of two clusters. Those that do not answer are not waited
+  // for.
+  absl::Status CheckClusters();
 
   // Report thread: one per link, the only writer after the registration.
   void SendReports(Stream& stream);
@@ -110,9 +121,13 @@ class CoordinatorLink {
 
   const CoordinatorLinkOptions options_;
   ShardNode& node_;  // Not owned; outlives this object.
-  const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+  wire::CoordinatorChoice choice_;
 
   // Owned by the link thread.
+  std::map<std::string, std::unique_ptr<v1::CoordinatorService::Stub>> stubs_;
+  std::string address_;              // The coordinator that is linked to.
+  bool are_of_one_cluster_ = false;  // The coordinators, as far as they answered.
+  std::size_t left_in_a_row_ = 0;    // Coordinators that were left since the last link.
   std::mt19937_64 jitter_;
   absl::Duration backoff_;
   std::string last_error_;

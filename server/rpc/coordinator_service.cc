@@ -8,7 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/session_proof.h"
+#include "core/base/status_macros.h"
+#include "core/tls/tls.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/access_rules.h"
 #include "server/rpc/bounded_method.h"
 #include "server/rpc/node_link_call.h"
 #include "server/rpc/post_unary.h"
@@ -65,6 +68,7 @@ grpc::ServerUnaryReactor* CoordinatorService::GetPlan(grpc::CallbackServerContex
   }
   const PlanPtr plan = host_.plan();
   reply->set_version(ToInt(plan->version()));
+  reply->set_cluster_id(plan->cluster_id());
   if (plan->version() > PlanVersion{request->newer_than()}) {
     *reply = *host_.MessageOf(plan, BaseOf(*request));
   }
@@ -85,7 +89,10 @@ grpc::ServerWriteReactor<v1::PlanDelta>* CoordinatorService::WatchPlan(
 grpc::ServerUnaryReactor* CoordinatorService::OpenSession(grpc::CallbackServerContext* call,
                                                           const v1::OpenSessionRequest* request,
                                                           v1::OpenSessionReply* reply) {
-  return PostUnary(host_, *call, [request, reply](Coordinator& coordinator, absl::Time) {
+  return PostUnary(host_, *call, [call, request, reply](Coordinator& coordinator, absl::Time) {
+    if (!request->trainer().empty()) {
+      EMBLA_RETURN_IF_ERROR(CheckName(CallerOf(*call), "trainer", request->trainer()));
+    }
     if (request->client_name().size() > kClientNameBytesMax) {
       return absl::InvalidArgumentError(absl::StrCat("client_name has ",
                                                      request->client_name().size(),
@@ -113,9 +120,13 @@ grpc::ServerUnaryReactor* CoordinatorService::OpenSession(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* CoordinatorService::JoinSteps(grpc::CallbackServerContext* call,
                                                         const v1::JoinStepsRequest* request,
                                                         v1::JoinStepsReply*) {
-  return PostUnary(host_, *call, [request](Coordinator& coordinator, absl::Time now) {
+  return PostUnary(host_, *call, [request, call](Coordinator& coordinator, absl::Time now) {
+    const PlanPtr plan = coordinator.GetPlan();
     std::vector<TableId> tables;
-    for (const std::uint32_t id : request->table_ids()) tables.push_back(TableId{id});
+    for (const std::uint32_t id : request->table_ids()) {
+      tables.push_back(TableId{id});
+      EMBLA_RETURN_IF_ERROR(CheckTable(CallerOf(*call), *plan, tables.back()));
+    }
     return coordinator.JoinSteps(SessionId{request->session()}, ProofFrom(request->session_proof()),
                                  tables, now);
   });

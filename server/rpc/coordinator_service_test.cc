@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "core/base/build_version.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
@@ -48,6 +49,12 @@ class PlainNode {
   }
 
   bool Read(v1::NodeCommand& command) { return stream_->Read(&command); }
+  // A heartbeat by a clock that is `ahead` of this machine's.
+  void BeatAhead(absl::Duration ahead) {
+    v1::NodeReport report;
+    report.mutable_heartbeat()->set_unix_ms(absl::ToUnixMillis(absl::Now() + ahead));
+    stream_->Write(report);
+  }
   void Beat(std::uint64_t installed, std::uint64_t failed = 0) {
     v1::NodeReport report;
     report.mutable_heartbeat()->set_plan_version(installed);
@@ -572,6 +579,34 @@ TEST_F(CoordinatorServiceTest, ADrainedNodeIsListedAsSuch) {
   v1::ListNodesReply nodes;
   ASSERT_THAT(admin_->ListNodes(&list, {}, &nodes), IsOk());
   EXPECT_TRUE(nodes.nodes(0).drained());
+}
+
+TEST_F(CoordinatorServiceTest, TellsHowClocksDifferAndWhetherRowsOutliveProcesses) {
+  Start();
+  PlainNode node(*stub_, *key_, "n0", 1);
+  constexpr absl::Duration kHeardWithin = absl::Seconds(60);
+  node.BeatAhead(absl::Hours(-1));
+  v1::ListNodesReply nodes;
+  ASSERT_TRUE(AwaitFor(
+      [&] {
+        grpc::ClientContext list;
+        nodes.Clear();
+        return admin_->ListNodes(&list, {}, &nodes).ok() && nodes.nodes_size() == 1 &&
+               nodes.nodes(0).has_clock_ahead_ms();
+      },
+      kHeardWithin, "a heartbeat is heard"));
+  EXPECT_LE(nodes.nodes(0).clock_ahead_ms(), -3'600'000);
+  EXPECT_GE(nodes.nodes(0).clock_ahead_ms(), -3'600'000 - absl::ToInt64Milliseconds(kHeardWithin));
+  EXPECT_EQ(nodes.nodes(0).directory(), v1::NodeStatus::DIRECTORY_NONE);
+  EXPECT_EQ(nodes.nodes(0).memory_id(), "");  // This node has not said it.
+
+  grpc::ClientContext status_context;
+  v1::ClusterStatus cluster;
+  const absl::Time before = absl::Now();
+  ASSERT_THAT(admin_->GetClusterStatus(&status_context, {}, &cluster), IsOk());
+  EXPECT_GE(cluster.now_unix_ms(), absl::ToUnixMillis(before));
+  EXPECT_LE(cluster.now_unix_ms(), absl::ToUnixMillis(absl::Now()));
+  EXPECT_EQ(cluster.protocol_version(), kProtocolVersion);
 }
 
 TEST_F(CoordinatorServiceTest, PlansATableOnAStatedTopologyWithoutCreatingIt) {

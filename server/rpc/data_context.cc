@@ -1,6 +1,10 @@
 #include "server/rpc/data_context.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "server/rpc/access_rules.h"
 
 namespace embla {
 
@@ -30,6 +34,31 @@ DataContext::DataContext(ShardNode& node, BufferPool& pool, Metrics* metrics,
       replicate(metrics, MethodMetrics::Side::kServer, "Replicate"),
       sync(metrics, MethodMetrics::Side::kServer, "Sync"),
       move(metrics, MethodMetrics::Side::kServer, "Move") {}
+
+absl::Status DataContext::CheckTables(const std::optional<Identity>& caller,
+                                      std::span<const TableId> tables) const {
+  if (!caller.has_value()) return absl::OkStatus();
+  const PlanPtr plan = node.plan();
+  for (const TableId table : tables) EMBLA_RETURN_IF_ERROR(CheckTable(caller, *plan, table));
+  return absl::OkStatus();
+}
+
+absl::Status DataContext::CheckTables(const std::optional<Identity>& caller,
+                                      const LookupBatch& batch) const {
+  if (!caller.has_value()) return absl::OkStatus();
+  std::vector<TableId> tables;
+  for (const LookupPart& part : batch.parts) tables.push_back(part.table);
+  return CheckTables(caller, tables);
+}
+
+absl::Status DataContext::CheckTables(const std::optional<Identity>& caller,
+                                      const UpdateBatch& batch) const {
+  if (!caller.has_value()) return absl::OkStatus();
+  std::vector<TableId> tables;
+  for (const UpdatePart& part : batch.parts) tables.push_back(part.table);
+  if (batch.claim.has_value()) tables.push_back(batch.claim->table);
+  return CheckTables(caller, tables);
+}
 
 void DataContext::Count(MethodMetrics& method, const absl::Status& status, absl::Time start,
                         std::size_t request_bytes, std::size_t reply_bytes) const {

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -10,6 +12,8 @@
 #include "core/base/clock.h"
 #include "core/metrics/instruments.h"
 #include "core/metrics/metrics.h"
+#include "core/rows/request.h"
+#include "core/tls/identity.h"
 #include "core/wire/request_codec.h"
 #include "server/rpc/in_flight_budget.h"
 #include "server/shard/shard_node.h"
@@ -39,6 +43,12 @@ struct DataServiceOptions {
 struct DataContext {
   DataContext(ShardNode& node, BufferPool& pool, Metrics* metrics,
               const DataServiceOptions& options);
+
+  // PermissionDenied: `caller` may not use one of the tables (CheckTable), by the node's plan.
+  absl::Status CheckTables(const std::optional<Identity>& caller,
+                           std::span<const TableId> tables) const;
+  absl::Status CheckTables(const std::optional<Identity>& caller, const LookupBatch& batch) const;
+  absl::Status CheckTables(const std::optional<Identity>& caller, const UpdateBatch& batch) const;
 
   // A call with this result is over. Bytes are message bytes.
   void Count(MethodMetrics& method, const absl::Status& status, absl::Time start,

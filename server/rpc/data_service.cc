@@ -6,10 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/tls/tls.h"
 #include "core/wire/replicate_codec.h"
 #include "core/wire/reply_codec.h"
 #include "core/wire/request_codec.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/access_rules.h"
 #include "server/rpc/bounded_method.h"
 #include "server/rpc/move_codec.h"
 #include "server/rpc/read_rows_call.h"
@@ -166,6 +168,10 @@ grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,
     unary->Fail(lookup.status());
     return unary;
   }
+  if (const absl::Status may = context_.CheckTables(CallerOf(*call), lookup->batch); !may.ok()) {
+    unary->Fail(may);
+    return unary;
+  }
   const absl::StatusOr<SessionId> origin =
       OriginOf(context_.node.sessions(), lookup->batch.session, lookup->batch.proof);
   if (!origin.ok()) {
@@ -196,8 +202,9 @@ grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
     unary->Fail(update.status());
     return unary;
   }
-  const absl::Status granted =
+  absl::Status granted =
       context_.node.sessions().Verify(update->batch.session, update->batch.proof);
+  if (granted.ok()) granted = context_.CheckTables(CallerOf(*call), update->batch);
   if (!granted.ok()) {
     unary->Fail(granted);
     return unary;
@@ -222,8 +229,8 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Stream
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* DataService::ReadRows(grpc::CallbackServerContext* call,
                                                                   const grpc::ByteBuffer* request) {
-  return ReadRowsCall::Start(context_, read_threads_, *request, HolderOf(ConnectionOf(*call)),
-                             DeadlineOf(*call));
+  return ReadRowsCall::Start(context_, read_threads_, *request, CallerOf(*call),
+                             HolderOf(ConnectionOf(*call)), DeadlineOf(*call));
 }
 
 grpc::ServerUnaryReactor* DataService::Sync(grpc::CallbackServerContext* call,
@@ -245,6 +252,10 @@ grpc::ServerUnaryReactor* DataService::Sync(grpc::CallbackServerContext* call,
   ShardNode::SyncQuery query;
   query.plan_version = PlanVersion{request->plan_version()};
   for (const std::uint32_t id : request->table_ids()) query.tables.push_back(TableId{id});
+  if (const absl::Status may = context_.CheckTables(CallerOf(*call), query.tables); !may.ok()) {
+    finish(may);
+    return reactor;
+  }
   context_.node.Sync(query, DeadlineOf(*call),
                      [reply, finish](const absl::StatusOr<SyncResult>& result) {
                        if (result.ok()) FillReply(*result, *reply);
@@ -257,6 +268,7 @@ absl::Status DataService::CheckPeer(const wire::PeerProof& proof,
                                     const grpc::CallbackServerContext& call) const {
   if (peers_ == nullptr) return absl::PermissionDeniedError("this node has no peers");
   EMBLA_RETURN_IF_ERROR(peers_->Check(proof));
+  EMBLA_RETURN_IF_ERROR(CheckName(CallerOf(call), "node", proof.node));
   ShowPeer(ConnectionOf(call));
   return absl::OkStatus();
 }
@@ -265,9 +277,9 @@ grpc::ServerUnaryReactor* DataService::Greet(grpc::CallbackServerContext* call,
                                              const v1::PeerGreeting* request,
                                              v1::PeerWelcome* reply) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  const absl::Status greeted = peers_ == nullptr
-                                   ? absl::PermissionDeniedError("this node has no peers")
-                                   : peers_->Greet(*request, *reply);
+  absl::Status greeted = CheckName(CallerOf(*call), "node", request->node());
+  if (peers_ == nullptr) greeted = absl::PermissionDeniedError("this node has no peers");
+  if (greeted.ok()) greeted = peers_->Greet(*request, *reply);
   if (greeted.ok()) ShowPeer(ConnectionOf(*call));
   reactor->Finish(wire::ToGrpc(greeted));
   return reactor;
@@ -300,7 +312,8 @@ grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* ca
         unary->Answer(wire::EncodeReplicateReply({.order = ack->order,
                                                   .need_snapshot = ack->need_snapshot,
                                                   .life = ack->life,
-                                                  .gone = ack->gone}));
+                                                  .gone = ack->gone,
+                                                  .early_max = ack->early_max}));
       });
   return unary;
 }

@@ -160,7 +160,6 @@ class FakeShardNode final : public ShardNode {
   std::vector<StepReport> StepReports() const override {
     MutexLock lock(mu_);
     std::vector<StepReport> reports;
-    if (plan_ == nullptr) return reports;
     for (const TablePlan& table : plan_->tables()) {
       if (!table.spec.sync.has_value()) continue;
       reports.push_back({.table = table.spec.id, .change = table.steps.changes});
@@ -220,9 +219,7 @@ class FakeShardNode final : public ShardNode {
   absl::Time last_deadline() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return last_deadline_; }
   const ClosedSessions& closed() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return closed_; }
   NodeId self() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return self_; }
-  PlanVersion version() const ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    return plan_ == nullptr ? PlanVersion{} : plan_->version();
-  }
+  PlanVersion version() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return plan_->version(); }
   // Requires: the plan that is installed has it.
   const TablePlan& table(std::string_view name) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return *plan_->FindTable(name);
@@ -267,7 +264,7 @@ class FakeShardNode final : public ShardNode {
   absl::Time last_deadline_ ABSL_GUARDED_BY(mu_);
   absl::Status install_status_ ABSL_GUARDED_BY(mu_);
   NodeId self_ ABSL_GUARDED_BY(mu_){};
-  PlanPtr plan_ ABSL_GUARDED_BY(mu_);
+  PlanPtr plan_ ABSL_GUARDED_BY(mu_) = std::make_shared<const Plan>();
   ClosedSessions closed_ ABSL_GUARDED_BY(mu_);
 };
 

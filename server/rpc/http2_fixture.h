@@ -1,8 +1,6 @@
 // Test support: a peer that speaks HTTP/2 as no gRPC client would.
 #pragma once
 
-#include <arpa/inet.h>
-#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -13,8 +11,8 @@
 #include <set>
 #include <string>
 
-#include "absl/strings/numbers.h"
 #include "core/base/file_descriptor.h"
+#include "core/base/testing/loopback.h"
 
 namespace embla::http2 {
 
@@ -28,12 +26,7 @@ inline FileDescriptor Connect(const std::string& address) {
     std::strncpy(unix_name.sun_path, address.c_str() + 5, sizeof(unix_name.sun_path) - 1);
     bytes = sizeof(sockaddr_un);
   } else {
-    auto& v4 = reinterpret_cast<sockaddr_in&>(name);
-    int port = 0;
-    EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
-    v4.sin_family = AF_INET;
-    v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    v4.sin_port = htons(static_cast<std::uint16_t>(port));
+    reinterpret_cast<sockaddr_in&>(name) = testing::SocketName(address);
     bytes = sizeof(sockaddr_in);
   }
   FileDescriptor socket(::socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));

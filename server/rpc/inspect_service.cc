@@ -7,7 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
+#include "core/tls/tls.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/access_rules.h"
 #include "server/rpc/bounded_method.h"
 #include "server/rpc/evictions_call.h"
 #include "server/shard/table_inspector.h"
@@ -129,18 +131,21 @@ class Awaited {
   std::optional<absl::StatusOr<Result>> result_ ABSL_GUARDED_BY(mu_);
 };
 
-// Runs `ask` (const GivenUp&) -> absl::StatusOr<Result> on one of `threads`, unless the caller has
-// left by then, and ends the call with what it returns.
+// Where the caller `may` ask: runs `ask` (const GivenUp&) -> absl::StatusOr<Result> on one of
+// `threads`, unless the caller has left by then, and ends the call with what it returns.
 template <typename Reply, typename Ask>
 grpc::ServerUnaryReactor* AskOn(TaskThreads& threads, grpc::CallbackServerContext& call,
-                                Reply* reply, Ask ask) {
+                                const absl::Status& may, Reply* reply, Ask ask) {
   grpc::ServerUnaryReactor* const reactor = call.DefaultReactor();
   const Answer answer(reactor, reply);
   const GivenUp given_up = [&call] { return call.IsCancelled(); };
-  const absl::Status accepted = threads.Post([answer, given_up, ask = std::move(ask)] {
-    if (given_up()) return answer(absl::CancelledError("nobody waits for the answer"));
-    answer(ask(given_up));
-  });
+  absl::Status accepted = may;
+  if (may.ok()) {
+    accepted = threads.Post([answer, given_up, ask = std::move(ask)] {
+      if (given_up()) return answer(absl::CancelledError("nobody waits for the answer"));
+      answer(ask(given_up));
+    });
+  }
   if (!accepted.ok()) answer(accepted);
   return reactor;
 }
@@ -156,34 +161,43 @@ InspectService::InspectService(ShardNode& node) : node_(node) {
   MarkMethodCallback(4, BoundedUnary(this, &InspectService::InspectTable));
 }
 
+absl::Status InspectService::MayUse(const grpc::CallbackServerContext& call,
+                                    std::uint32_t table) const {
+  return CheckTable(CallerOf(call), *node_.plan(), TableId{table});
+}
+
 grpc::ServerUnaryReactor* InspectService::ExplainId(grpc::CallbackServerContext* call,
                                                     const v1::ExplainIdRequest* request,
                                                     v1::ExplainIdReply* reply) {
-  return AskOn(questions_, *call, reply, [this, request](const GivenUp&) {
-    Awaited<IdExplanation> explanation;
-    node_.ExplainId(
-        TableId{request->table_id()}, RowId{request->id()},
-        [&](absl::StatusOr<IdExplanation> result) { explanation.Set(std::move(result)); });
-    return explanation.Wait();
-  });
+  return AskOn(questions_, *call, MayUse(*call, request->table_id()), reply,
+               [this, request](const GivenUp&) {
+                 Awaited<IdExplanation> explanation;
+                 node_.ExplainId(TableId{request->table_id()}, RowId{request->id()},
+                                 [&](absl::StatusOr<IdExplanation> result) {
+                                   explanation.Set(std::move(result));
+                                 });
+                 return explanation.Wait();
+               });
 }
 
 grpc::ServerUnaryReactor* InspectService::SurveyTable(grpc::CallbackServerContext* call,
                                                       const v1::SurveyTableRequest* request,
                                                       v1::TableSurvey* reply) {
-  return AskOn(questions_, *call, reply, [this, request](const GivenUp&) {
-    Awaited<zch::Survey> survey;
-    node_.SurveyTable(TableId{request->table_id()}, request->step(),
-                      [&](absl::StatusOr<zch::Survey> result) { survey.Set(std::move(result)); });
-    return survey.Wait();
-  });
+  return AskOn(questions_, *call, MayUse(*call, request->table_id()), reply,
+               [this, request](const GivenUp&) {
+                 Awaited<zch::Survey> survey;
+                 node_.SurveyTable(
+                     TableId{request->table_id()}, request->step(),
+                     [&](absl::StatusOr<zch::Survey> result) { survey.Set(std::move(result)); });
+                 return survey.Wait();
+               });
 }
 
 grpc::ServerUnaryReactor* InspectService::SweepTable(grpc::CallbackServerContext* call,
                                                      const v1::SweepTableRequest* request,
                                                      v1::SweepTableReply* reply) {
   const absl::Time deadline = absl::FromChrono(call->deadline());
-  return AskOn(questions_, *call, reply,
+  return AskOn(questions_, *call, MayUse(*call, request->table_id()), reply,
                [this, request, deadline](const GivenUp&) -> absl::StatusOr<SweepResult> {
                  EMBLA_ASSIGN_OR_RETURN(const ShardNode::SweepQuery query, FromMessage(*request));
                  Awaited<SweepResult> sweep;
@@ -203,12 +217,13 @@ std::shared_ptr<void> InspectService::TakeReaderSlot() {
 }
 
 grpc::ServerWriteReactor<v1::EvictedRows>* InspectService::ReadEvictions(
-    grpc::CallbackServerContext*, const v1::ReadEvictionsRequest* request) {
+    grpc::CallbackServerContext* call, const v1::ReadEvictionsRequest* request) {
   std::shared_ptr<void> slot = TakeReaderSlot();
   absl::StatusOr<std::shared_ptr<EvictionLog>> log =
       slot == nullptr ? absl::ResourceExhaustedError(absl::StrCat(
                             kEvictionReadersMax, " others read evicted rows here: try later"))
                       : node_.Evictions(TableId{request->table_id()});
+  if (const absl::Status may = MayUse(*call, request->table_id()); !may.ok()) log = may;
   return EvictionsCall::Start(
       std::move(log), {.follow = request->follow(), .log = request->log(), .from = request->from()},
       std::move(slot));
@@ -217,9 +232,10 @@ grpc::ServerWriteReactor<v1::EvictedRows>* InspectService::ReadEvictions(
 grpc::ServerUnaryReactor* InspectService::InspectTable(grpc::CallbackServerContext* call,
                                                        const v1::InspectTableRequest* request,
                                                        v1::InspectTableReply* reply) {
-  return AskOn(readers_, *call, reply, [this, request](const GivenUp& given_up) {
-    return node_.InspectTable(TableId{request->table_id()}, given_up);
-  });
+  return AskOn(readers_, *call, MayUse(*call, request->table_id()), reply,
+               [this, request](const GivenUp& given_up) {
+                 return node_.InspectTable(TableId{request->table_id()}, given_up);
+               });
 }
 
 }  // namespace embla

@@ -41,6 +41,8 @@ class InspectService final : public v1::InspectService::CallbackService {
   // Takes a place among the readers of evictions, until the result is destroyed; null: too many
   // read.
   std::shared_ptr<void> TakeReaderSlot();
+  // CheckTable, by the node's plan.
+  absl::Status MayUse(const grpc::CallbackServerContext& call, std::uint32_t table) const;
 
   static constexpr int kEvictionReadersMax = 64;
 

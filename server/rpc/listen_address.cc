@@ -67,8 +67,9 @@ absl::StatusOr<ListenAddress> CheckListenAddress(const std::string& text, bool i
   if (address.loopback || insecure) return address;
   return absl::FailedPreconditionError(absl::StrCat(
       "refusing to listen on ", text,
-      ": connections are not encrypted and callers are not authenticated. Listen on 127.0.0.1 or "
-      "unix:/path, or pass --insecure if every machine that can reach this address is trusted"));
+      ": connections are not encrypted and callers are not authenticated. Give --tls-cert and "
+      "--tls-ca, listen on 127.0.0.1 or unix:/path, or pass --insecure if every machine that can "
+      "reach this address is trusted"));
 }
 
 }  // namespace embla

@@ -22,8 +22,8 @@ struct ListenAddress {
 // Errors: InvalidArgument (not an address).
 absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 
-// Connections are not encrypted and callers are not authenticated: refuses addresses that other
-// machines can reach unless `insecure` says that the network is trusted.
+// Without TLS connections are not encrypted and callers are not authenticated: refuses addresses
+// that other machines can reach unless `insecure` says that the network is trusted.
 // Errors: InvalidArgument (not an address), FailedPrecondition (refused; says what to do).
 absl::StatusOr<ListenAddress> CheckListenAddress(const std::string& text, bool insecure);
 

@@ -1,5 +1,6 @@
 #include "server/rpc/listening_socket.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -132,6 +133,20 @@ absl::StatusOr<ListeningSockets> Listen(const ListenAddress& address) {
   }
   if (listening.sockets.empty()) return failed;
   return listening;
+}
+
+absl::StatusOr<ListeningSockets> Duplicate(const ListeningSockets& sockets) {
+  ListeningSockets duplicate;
+  duplicate.port = sockets.port;
+  for (const FileDescriptor& socket : sockets.sockets) {
+    FileDescriptor copy(::fcntl(socket.number(), F_DUPFD_CLOEXEC, 0));
+    if (!copy.is_open()) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot take over a listener: ", std::strerror(errno)));
+    }
+    duplicate.sockets.push_back(std::move(copy));
+  }
+  return duplicate;
 }
 
 }  // namespace embla

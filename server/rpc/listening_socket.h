@@ -21,4 +21,8 @@ struct ListeningSockets {
 // Unavailable (in use, not this machine's, or not allowed; says which address).
 absl::StatusOr<ListeningSockets> Listen(const ListenAddress& address);
 
+// The same sockets for one more server: connections go to whoever accepts, and wait while nobody
+// does. A unix socket's path stays `sockets`'. Unavailable: no descriptors are left.
+absl::StatusOr<ListeningSockets> Duplicate(const ListeningSockets& sockets);
+
 }  // namespace embla

@@ -189,6 +189,7 @@ v1::MoveChunk ToMessage(const Chunk& chunk) {
 v1::MoveFinal ToMessage(const FinalCut& cut) {
   v1::MoveFinal out;
   out.set_lsn(ToInt(cut.lsn));
+  out.set_chunks_follow(cut.chunks_follow);
   const std::vector<std::uint64_t> needed = ToInts(cut.needed);
   out.mutable_needed()->Add(needed.begin(), needed.end());
   for (const SessionWindow& window : cut.windows.sessions()) {
@@ -250,11 +251,13 @@ absl::StatusOr<PeerMessage> FromReceived(Received& received, int payload) {
                            .base = Lsn{received.chunk.base()},
                            .version = Lsn{received.chunk.version()}};
       message.rows = std::move(received.rows);
+      message.is_urgent = received.chunk.urgent();
       return message;
     case v1::MoveMessage::kFinalFieldNumber: {
       FinalCut cut{.move = move,
                    .lsn = Lsn{received.final.lsn()},
-                   .needed = FromInts(received.final.needed())};
+                   .needed = FromInts(received.final.needed()),
+                   .chunks_follow = received.final.chunks_follow()};
       EMBLA_ASSIGN_OR_RETURN(cut.windows, FromMessage(received.final.windows()));
       message.body = std::move(cut);
       return message;
@@ -350,8 +353,9 @@ grpc::ByteBuffer EncodeMove(PeerMessage message, const wire::PeerProof& peer) {
     out.set_lsn(ToInt(release->lsn));
     return wire::EncodeNested(envelope, v1::MoveMessage::kReleaseFieldNumber, out, {});
   }
-  return wire::EncodeNested(envelope, v1::MoveMessage::kChunkFieldNumber,
-                            ToMessage(std::get<Chunk>(message.body)),
+  v1::MoveChunk chunk = ToMessage(std::get<Chunk>(message.body));
+  chunk.set_urgent(message.is_urgent);
+  return wire::EncodeNested(envelope, v1::MoveMessage::kChunkFieldNumber, chunk,
                             {{v1::MoveChunk::kRowsFieldNumber, std::move(message.rows)}});
 }
 

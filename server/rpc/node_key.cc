@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
 #include "core/base/text.h"
 
 namespace embla {
@@ -33,6 +35,26 @@ absl::StatusOr<ClusterKeyPtr> NodeKey::Load(const std::string& offered) {
   key_ = std::make_shared<const ClusterKey>(*std::move(read));
   if (heard_) heard_(key_);
   return key_;
+}
+
+absl::StatusOr<ClusterKeyPtr> NodeKey::Take(const std::string& content) {
+  if (is_fixed_ || is_stated_) return Load("");
+  absl::StatusOr<ClusterKey> parsed = ClusterKey::Parse(content);
+  if (!parsed.ok()) return Annotate(parsed.status(), "the coordinator's key");
+  MutexLock lock(mu_);
+  key_ = std::make_shared<const ClusterKey>(*std::move(parsed));
+  if (!kept_path_.empty()) {
+    const absl::Status kept = AtomicWriteFile(kept_path_, content);
+    if (kept.ok()) path_ = kept_path_;
+    if (!kept.ok()) LogWarning("shard", "the cluster's key is not kept reason=", Message(kept));
+  }
+  if (heard_) heard_(key_);
+  return key_;
+}
+
+void NodeKey::KeepIn(std::string path) {
+  MutexLock lock(mu_);
+  kept_path_ = std::move(path);
 }
 
 ClusterKeyPtr NodeKey::current() const {

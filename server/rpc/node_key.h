@@ -1,5 +1,6 @@
 // The cluster's key as a shard server has it: from the file of --cluster-key, or from the file that
-// the coordinator names, which nodes of the coordinator's host can read.
+// the coordinator names, which nodes of the coordinator's host can read, or from the coordinator
+// itself, over TLS.
 #pragma once
 
 #include <functional>
@@ -31,6 +32,12 @@ class NodeKey {
   // flag.
   absl::StatusOr<ClusterKeyPtr> Load(const std::string& offered);
 
+  // Takes the key that the coordinator gave over TLS, unless --cluster-key names a file, and keeps
+  // it in the file of KeepIn, for the next start. InvalidArgument: it is none.
+  absl::StatusOr<ClusterKeyPtr> Take(const std::string& content);
+  // Where a key that the coordinator gives is kept; empty: nowhere.
+  void KeepIn(std::string path);
+
   // The newest key; null: none was found yet.
   ClusterKeyPtr current() const;
   // Its file; empty: none.
@@ -42,6 +49,7 @@ class NodeKey {
 
   mutable Mutex mu_;
   std::string path_ ABSL_GUARDED_BY(mu_);
+  std::string kept_path_ ABSL_GUARDED_BY(mu_);
   ClusterKeyPtr key_ ABSL_GUARDED_BY(mu_);
   std::function<void(const ClusterKeyPtr&)> heard_ ABSL_GUARDED_BY(mu_);
 };

@@ -9,10 +9,13 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
+#include "core/tls/tls.h"
 #include "core/wire/message_scan.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/access_rules.h"
 #include "server/rpc/coordinator_codec.h"
 #include "server/rpc/move_codec.h"
 
@@ -29,7 +32,7 @@ constexpr wire::ScanLimits kNodesReport{.bytes_max = std::size_t{64} << 20,
 }  // namespace
 
 NodeLinkCall::NodeLinkCall(CoordinatorHost& host, const grpc::CallbackServerContext& call)
-    : host_(host), peer_(call.peer()), connection_(ConnectionOf(call)) {
+    : host_(host), peer_(call.peer()), caller_(CallerOf(call)), connection_(ConnectionOf(call)) {
   StartRead(&received_);
 }
 
@@ -84,6 +87,7 @@ absl::Status NodeLinkCall::Greet(const v1::NodeGreeting& greeting) {
   answer.set_nonce(nonces_.coordinator);
   answer.set_proof(ProveCoordinator(*options.key, nonces_));
   answer.set_key_path(options.key_path);
+  if (caller_.has_value()) answer.set_key(options.key->Format());
   answer.set_dead_after_ms(
       static_cast<std::uint32_t>(absl::ToInt64Milliseconds(options.dead_after)));
   MutexLock lock(mu_);
@@ -99,6 +103,7 @@ absl::Status NodeLinkCall::HearProof(const v1::NodeProof& proof) {
         absl::StrCat("node ", absl::CHexEscape(proof.name().substr(0, 128)),
                      " does not have this cluster's key: give it --cluster-key FILE"));
   }
+  EMBLA_RETURN_IF_ERROR(CheckName(caller_, "node", proof.name()));
   proved_ = proof;
   ShowPeer(connection_);
   return absl::OkStatus();
@@ -116,7 +121,11 @@ absl::Status NodeLinkCall::CheckProved(const v1::Registration& registration) con
 
 void NodeLinkCall::HandOverHeartbeat(const v1::Heartbeat& heartbeat) {
   if (process_.boot_id == 0) return Handled(absl::FailedPreconditionError("register first"));
-  host_.PostHeartbeat(process_, FromMessage(heartbeat));
+  HeartbeatInfo info = FromMessage(heartbeat);
+  if (heartbeat.unix_ms() != 0) {
+    info.clock_ahead = absl::FromUnixMillis(heartbeat.unix_ms()) - Clock::Real().Now();
+  }
+  host_.PostHeartbeat(process_, info);
   Handled(absl::OkStatus());
 }
 
@@ -237,6 +246,13 @@ void NodeLinkCall::OnTestimony(NodeId node, const std::string& testimony) {
   WriteMore();
 }
 
+void NodeLinkCall::OnServe(NodeId node) {
+  if (node != process_.node) return;
+  MutexLock lock(mu_);
+  lets_serve_ = true;
+  WriteMore();
+}
+
 void NodeLinkCall::OnStop() {
   MutexLock lock(mu_);
   if (ended_) return;
@@ -302,6 +318,10 @@ void NodeLinkCall::WriteMore() {
   } else if (!testimony_.empty()) {
     command_.Clear();
     command_.set_testimony(std::exchange(testimony_, {}));
+  } else if (lets_serve_) {
+    command_.Clear();
+    command_.set_serve(true);
+    lets_serve_ = false;
   } else {
     return;
   }

@@ -20,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/mutex.h"
+#include "core/tls/identity.h"
 #include "embla/v1/coordinator.pb.h"
 #include "server/migration/move_orders.h"
 #include "server/rpc/connection_shares.h"
@@ -71,6 +72,7 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void OnOrders(NodeId node, const std::vector<UnitOrder>& orders) override;
   void OnSessions(const SessionNews& news) override;
   void OnTestimony(NodeId node, const std::string& testimony) override;
+  void OnServe(NodeId node) override;
   void OnRefusedHeartbeat(const NodeProcess& process, const absl::Status& status) override;
   void OnStop() override;
 
@@ -83,6 +85,7 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   CoordinatorHost& host_;  // Not owned; outlives this object.
   const std::string peer_;
+  const std::optional<Identity> caller_;  // Over TLS.
   const ConnectionId connection_;
   // Used by gRPC's thread, which reads one report after the other.
   grpc::ByteBuffer received_;
@@ -105,6 +108,7 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   PlanVersion written_ ABSL_GUARDED_BY(mu_){};
   std::vector<UnitOrder> orders_ ABSL_GUARDED_BY(mu_);  // To be written, oldest first.
   std::string testimony_ ABSL_GUARDED_BY(mu_);          // To be written, if nothing else is.
+  bool lets_serve_ ABSL_GUARDED_BY(mu_) = false;        // Likewise.
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;          // registered_ was given.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool handling_ ABSL_GUARDED_BY(mu_) = false;

@@ -32,4 +32,16 @@ std::string PeerAddressOf(int socket) {
   return absl::StrCat("uid:", user.uid);
 }
 
+std::string PeerNameOf(int socket) {
+  const std::string address = PeerAddressOf(socket);
+  sockaddr_storage name{};
+  socklen_t bytes = sizeof(name);
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&name), &bytes) != 0) return "";
+  if (name.ss_family != AF_INET && name.ss_family != AF_INET6) return "";
+  // At the same place for both families.
+  const int port = ntohs(reinterpret_cast<sockaddr_in&>(name).sin_port);
+  if (address.find(':') == std::string::npos) return absl::StrCat("ipv4:", address, ":", port);
+  return absl::StrCat("ipv6:%5B", address, "%5D:", port);
+}
+
 }  // namespace embla

@@ -9,4 +9,7 @@ namespace embla {
 // user of a unix socket. Empty: the peer is gone.
 std::string PeerAddressOf(int socket);
 
+// The peer's name in gRPC, which has the port. Empty: the peer is gone, or a unix socket's.
+std::string PeerNameOf(int socket);
+
 }  // namespace embla

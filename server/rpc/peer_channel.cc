@@ -13,7 +13,6 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include "absl/functional/any_invocable.h"
@@ -46,7 +45,8 @@ constexpr absl::Duration kGreetTimeout = absl::Seconds(5);
 // A channel that nobody uses for so long is closed when the next one is made.
 constexpr absl::Duration kUnusedMax = absl::Minutes(10);
 
-// gRPC may hold a message's slices a little longer than the call lasts, so payloads are copied.
+// gRPC may hold a message's slices a little longer than the call lasts, so payloads are shared with
+// whoever else keeps them, or copied.
 grpc::ByteBuffer Encode(const ReplicaMessage& message, wire::PeerProof proof) {
   const wire::ReplicateHead head{.table = message.table,
                                  .reign = message.reign,
@@ -60,7 +60,8 @@ grpc::ByteBuffer Encode(const ReplicaMessage& message, wire::PeerProof proof) {
     case ReplicaMessage::Kind::kProbe:
       break;
     case ReplicaMessage::Kind::kUpdate:
-      return wire::EncodeReplicateUpdate(head, message.update, wire::GatherPayload(message.update));
+      return wire::EncodeReplicateUpdate(head, message.update,
+                                         wire::SharePayload(message.update, message.memory));
     case ReplicaMessage::Kind::kSnapshot: {
       wire::ReplicateSnapshot snapshot{.row_block = Buffer::Allocate(message.row_block.size()),
                                        .first = message.first,
@@ -87,7 +88,8 @@ absl::StatusOr<ReplicaAck> Decode(const absl::Status& status, grpc::ByteBuffer& 
   return ReplicaAck{.order = ack->order,
                     .need_snapshot = ack->need_snapshot,
                     .life = ack->life,
-                    .gone = ack->gone};
+                    .gone = ack->gone,
+                    .early_max = ack->early_max};
 }
 
 // Memory that gRPC needs until the call is over.
@@ -141,8 +143,8 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
   // Told once, never inside Greeted; not OK: Unavailable.
   using Ready = absl::AnyInvocable<void(const absl::StatusOr<wire::PeerProof>&)>;
 
-  Peers(const NodeKey& key, std::string name, const Clock& clock)
-      : key_(key), name_(std::move(name)), clock_(clock) {}
+  Peers(const NodeKey& key, std::string name, const Clock& clock, TlsPtr tls)
+      : key_(key), name_(std::move(name)), clock_(clock), tls_(std::move(tls)) {}
 
   const std::shared_ptr<Calls>& calls() const { return calls_; }
 
@@ -160,8 +162,9 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
     std::shared_ptr<Stub>& stub = peer.stub;
     if (stub == nullptr) {
       wire::KeepCallbackQueue();
-      stub = std::make_shared<Stub>(grpc::CreateCustomChannel(
-          address, grpc::InsecureChannelCredentials(), PeerChannelArguments(absl::Seconds(1))));
+      stub = std::make_shared<Stub>(
+          grpc::CreateCustomChannel(address, ChannelCredentialsTo(tls_, {.role = Role::kNode}),
+                                    PeerChannelArguments(absl::Seconds(1))));
     }
     return stub;
   }
@@ -292,14 +295,15 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
   const NodeKey& key_;  // Not owned; outlives the channel, whose calls alone read it.
   const std::string name_;
   const Clock& clock_;  // Likewise.
+  const TlsPtr tls_;    // Null: plaintext.
   const std::shared_ptr<Calls> calls_ = std::make_shared<Calls>();
 
   mutable Mutex mu_;
   std::map<std::string, Peer> peers_ ABSL_GUARDED_BY(mu_);
 };
 
-PeerChannel::PeerChannel(const NodeKey& key, std::string name, const Clock& clock)
-    : peers_(std::make_shared<Peers>(key, std::move(name), clock)) {}
+PeerChannel::PeerChannel(const NodeKey& key, std::string name, const Clock& clock, TlsPtr tls)
+    : peers_(std::make_shared<Peers>(key, std::move(name), clock, std::move(tls))) {}
 
 std::size_t PeerChannel::channels() const { return peers_->size(); }
 

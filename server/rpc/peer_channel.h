@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/base/clock.h"
+#include "core/tls/tls.h"
 #include "server/mover/move_transport.h"
 #include "server/rpc/node_key.h"
 #include "server/shard/replica_transport.h"
@@ -19,8 +20,10 @@ namespace embla {
 // Thread safety: every method may be called from any thread.
 class PeerChannel final : public ReplicaTransport, public MoveTransport {
  public:
-  // `key` and `clock` are not owned and outlive the channel. `name` is that of this node.
-  PeerChannel(const NodeKey& key, std::string name, const Clock& clock = Clock::Real());
+  // `key` and `clock` are not owned and outlive the channel. `name` is that of this node. Without
+  // `tls` messages travel in plaintext.
+  PeerChannel(const NodeKey& key, std::string name, const Clock& clock = Clock::Real(),
+              TlsPtr tls = nullptr);
   // Every `done` of a replica's message must have run.
   ~PeerChannel() override = default;
 

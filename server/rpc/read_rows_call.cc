@@ -60,8 +60,9 @@ absl::StatusOr<ShardNode::RowsQuery> DecodeQuery(const grpc::ByteBuffer& request
 }  // namespace
 
 ReadRowsCall* ReadRowsCall::Start(DataContext& context, TaskThreads& threads,
-                                  const grpc::ByteBuffer& request, const InFlightHolder& holder,
-                                  absl::Time deadline) {
+                                  const grpc::ByteBuffer& request,
+                                  const std::optional<Identity>& caller,
+                                  const InFlightHolder& holder, absl::Time deadline) {
   auto* const call = new ReadRowsCall(context, threads, request.Length(), deadline);
   absl::StatusOr<InFlightBudget::Hold> hold =
       context.in_flight.Take(holder, request.Length() + ParsedBytesMax(request));
@@ -72,6 +73,7 @@ ReadRowsCall* ReadRowsCall::Start(DataContext& context, TaskThreads& threads,
     query = DecodeQuery(request, context.options.read_ids_max);
     status = query.status();
   }
+  if (status.ok()) status = context.CheckTables(caller, std::span(&query->table, 1));
   if (status.ok()) {
     status = threads.Post([call, query = *std::move(query)] { call->Read(query); });
   }

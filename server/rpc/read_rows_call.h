@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -23,8 +24,8 @@ class ReadRowsCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   // `context` is not owned and outlives the call.
   static ReadRowsCall* Start(DataContext& context, TaskThreads& threads,
-                             const grpc::ByteBuffer& request, const InFlightHolder& holder,
-                             absl::Time deadline);
+                             const grpc::ByteBuffer& request, const std::optional<Identity>& caller,
+                             const InFlightHolder& holder, absl::Time deadline);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;

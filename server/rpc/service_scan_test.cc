@@ -5,7 +5,6 @@
 #include <google/protobuf/descriptor_database.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +18,7 @@
 #include "server/rpc/data_service.h"
 #include "server/rpc/fake_shard_node.h"
 #include "server/rpc/inspect_service.h"
+#include "server/rpc/raw_call_test_support.h"
 
 namespace embla {
 namespace {
@@ -93,30 +93,8 @@ class ServiceScan : public CoordinatorFixture {
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     grpc::GenericStub stub(grpc::CreateCustomChannel(
         AddressOf(*method.service()), grpc::InsecureChannelCredentials(), arguments));
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
-    grpc::CompletionQueue queue;
-    const auto stream = stub.PrepareCall(
-        &context, "/" + method.service()->full_name() + "/" + method.name(), &queue);
-    const auto await = [&queue] {
-      void* tag = nullptr;
-      bool ok = false;
-      queue.Next(&tag, &ok);
-      return ok;
-    };
-    stream->StartCall(nullptr);
-    await();
-    grpc::Slice slice(bytes);
-    stream->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
-    await();
-    grpc::ByteBuffer reply;
-    do {
-      stream->Read(&reply, nullptr);
-    } while (await());
-    grpc::Status status;
-    stream->Finish(&status, nullptr);
-    await();
-    return status;
+    return CallRaw(stub, "/" + method.service()->full_name() + "/" + method.name(), bytes,
+                   RawReplies::kAll);
   }
 
   void ExpectRefused(const MethodDescriptor& method, const std::string& bytes) {

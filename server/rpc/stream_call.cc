@@ -6,8 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/tls/tls.h"
 #include "core/wire/reply_codec.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/access_rules.h"
 #include "server/rpc/request_origin.h"
 
 namespace embla {
@@ -31,7 +33,11 @@ void OpenStreams::DrainAll() {
 
 StreamCall::StreamCall(DataContext& context, OpenStreams& open,
                        const grpc::CallbackServerContext& call)
-    : context_(context), open_(open), connection_(ConnectionOf(call)) {
+    : context_(context),
+      open_(open),
+      connection_(ConnectionOf(call)),
+      caller_(CallerOf(call)),
+      may_update_(CheckAccess("/embla.v1.DataService/Update", caller_)) {
   context_.shard.streams.Add(1);
   open_.Add(this);
   MutexLock lock(mu_);
@@ -111,9 +117,12 @@ void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes)
 absl::Status StreamCall::CheckOrigin(std::variant<wire::LookupCall, wire::UpdateCall>& call) {
   SessionGate& gate = context_.node.sessions();
   if (const auto* const update = std::get_if<wire::UpdateCall>(&call)) {
+    EMBLA_RETURN_IF_ERROR(may_update_);
+    EMBLA_RETURN_IF_ERROR(context_.CheckTables(caller_, update->batch));
     return gate.Verify(update->batch.session, update->batch.proof);
   }
   LookupBatch& batch = std::get<wire::LookupCall>(call).batch;
+  EMBLA_RETURN_IF_ERROR(context_.CheckTables(caller_, batch));
   EMBLA_ASSIGN_OR_RETURN(batch.session, OriginOf(gate, batch.session, batch.proof));
   return absl::OkStatus();
 }

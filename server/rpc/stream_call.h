@@ -102,6 +102,9 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   DataContext& context_;  // Not owned; outlives this object.
   OpenStreams& open_;     // Not owned; outlives this object.
   const ConnectionId connection_;
+  // Streams are open to more callers than updates are.
+  const std::optional<Identity> caller_;
+  const absl::Status may_update_;
   grpc::ByteBuffer received_;  // Message of the read in progress.
 
   Mutex mu_;

@@ -43,16 +43,18 @@ std::optional<StreamCounts> CountStreams(std::int64_t channelz_socket) {
                       .unanswered = Number(json.get(), "\"streamsFailed\":\"")};
 }
 
-void ChannelzNumbers::Find(std::unordered_map<int, std::int64_t>& wanted) {
-  constexpr std::string_view kName = "\"name\":\"chttp2 fd:";
+void ChannelzNumbers::Find(std::unordered_map<std::string, std::int64_t>& wanted) {
+  constexpr std::string_view kName = "\"name\":\"chttp2 ";
   std::size_t missing = wanted.size();
   const std::int64_t end = seen_ + kLookedAtMax;
   for (std::int64_t number = seen_ + 1; number <= end && missing > 0; ++number) {
     const std::unique_ptr<char, Free> json = Describe(number);
-    if (json == nullptr || std::string_view(json.get()).find(kName) == std::string_view::npos) {
-      continue;
-    }
-    const auto found = wanted.find(static_cast<int>(Number(json.get(), kName)));
+    if (json == nullptr) continue;
+    std::string_view name = json.get();
+    const std::size_t at = name.find(kName);
+    if (at == std::string_view::npos) continue;
+    name.remove_prefix(at + kName.size());
+    const auto found = wanted.find(std::string(name.substr(0, name.find('"'))));
     if (found == wanted.end()) continue;
     if (found->second == 0) --missing;
     found->second = number;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <unordered_map>
 
 namespace embla {
@@ -23,9 +24,9 @@ std::optional<StreamCounts> CountStreams(std::int64_t channelz_socket);
 // Thread safety: none.
 class ChannelzNumbers {
  public:
-  // Fills in the numbers of connections that were made, since the last call, from the descriptors
-  // that are `wanted`'s keys. Connections that are not found stay 0.
-  void Find(std::unordered_map<int, std::int64_t>& wanted);
+  // Fills in the numbers of connections that were made since the last call; the keys of `wanted`
+  // are gRPC's names of them, such as fd:12. Connections that are not found stay 0.
+  void Find(std::unordered_map<std::string, std::int64_t>& wanted);
 
  private:
   std::int64_t seen_ = 0;

@@ -1,10 +1,12 @@
 // The answer of a listener to calls of services that it does not have.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/support/status.h>
 
 namespace embla {
 
@@ -12,7 +14,9 @@ namespace embla {
 // take one port of a program for another is the likeliest mistake of all.
 class UnknownCalls final : public grpc::CallbackGenericService {
  public:
-  explicit UnknownCalls(std::string port) : port_(std::move(port)) {}
+  // `answer`, where it is not empty, gives the answers instead, on any thread.
+  explicit UnknownCalls(std::string port, std::function<grpc::Status()> answer = {})
+      : port_(std::move(port)), answer_(std::move(answer)) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
@@ -21,6 +25,10 @@ class UnknownCalls final : public grpc::CallbackGenericService {
       void OnDone() override { delete this; }
     };
     auto* const refusal = new Refusal;
+    if (answer_) {
+      refusal->Finish(answer_());
+      return refusal;
+    }
     refusal->Finish({grpc::StatusCode::UNIMPLEMENTED,
                      context->method() + " is not served here: this is " + port_});
     return refusal;
@@ -28,6 +36,7 @@ class UnknownCalls final : public grpc::CallbackGenericService {
 
  private:
   const std::string port_;
+  const std::function<grpc::Status()> answer_;
 };
 
 }  // namespace embla

@@ -1,5 +1,8 @@
 #include "server/shard/contribution_task.h"
 
+#include <algorithm>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -33,8 +36,10 @@ absl::Status ContributionTask::Plan() {
     return absl::InvalidArgumentError(absl::StrCat(
         "table ", table->spec.name, " has no synchronous steps: send an update without a claim"));
   }
+  EMBLA_RETURN_IF_ERROR(CheckDurability(table->spec, node_.journal));
   steps_ = steps->second;
   shard_ = table->shard();
+  durability_ = table->spec.durability;
   std::vector<const UpdatePart*> parts;
   for (const UpdatePart& part : batch.parts) {
     EMBLA_RETURN_IF_ERROR(CheckPart(part, batch.wire_dtype));
@@ -71,12 +76,28 @@ void ContributionTask::Run(std::uint32_t device) {
   const absl::Status checked = Check(device);
   if (!checked.ok()) return SetError(device, checked);
   replies_ = steps_->Take(*shard_, update_, *tables_, std::move(done_));
+  if (node_.journal == nullptr || std::ranges::none_of(replies_, IsRepeated)) return;
+  // The record of its step may still be on its way.
+  const absl::Status appended = AppendMarker(node_.journal->LevelOf(durability_));
+  for (TableSteps::Reply& reply : replies_) {
+    if (IsRepeated(reply) && !appended.ok()) reply.result = appended;
+  }
 }
 
 void ContributionTask::Finish() {
   const absl::Status status = Outcome();
   if (!status.ok()) return done_(status);
-  TableSteps::Send(std::move(replies_));
+  if (ticket() == nullptr) {
+    TableSteps::Send(std::move(replies_));
+  } else {
+    ticket()->WhenReached([replies = std::make_shared<TableSteps::Replies>(std::move(replies_))](
+                              const absl::Status& written) {
+      for (TableSteps::Reply& reply : *replies) {
+        if (IsRepeated(reply) && !written.ok()) reply.result = written;
+      }
+      TableSteps::Send(std::move(*replies));
+    });
+  }
   SubmitNextStep(node_, update_->batch.claim->table);
 }
 

@@ -5,13 +5,13 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "server/shard/decision_task.h"
 #include "server/shard/node_tables.h"
-#include "server/shard/request_task.h"
 #include "server/shard/table_steps.h"
 
 namespace embla {
 
-class ContributionTask final : public RequestTask {
+class ContributionTask final : public DecisionTask {
  public:
   // Checks `update`, which has a claim, against `tables`.
   static absl::StatusOr<std::unique_ptr<ContributionTask>> Make(const NodeContext& node,
@@ -28,13 +28,18 @@ class ContributionTask final : public RequestTask {
  private:
   ContributionTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
                    absl::Time deadline)
-      : RequestTask(node, deadline), tables_(std::move(tables)), update_(std::move(update)) {}
+      : DecisionTask(node, deadline), tables_(std::move(tables)), update_(std::move(update)) {}
   absl::Status Plan();
   absl::Status Check(std::uint32_t device) const;
+  // Whether the contribution is in a step that was made before.
+  static bool IsRepeated(const TableSteps::Reply& reply) {
+    return reply.result.ok() && reply.result->duplicate;
+  }
 
   const NodeTablesPtr tables_;
   const SharedUpdatePtr update_;
   std::shared_ptr<TableShard> shard_;
+  TableDurability durability_ = TableDurability::kNode;
   std::shared_ptr<TableSteps> steps_;
   UpdateDone done_;
   TableSteps::Replies replies_;

@@ -38,21 +38,26 @@ absl::Status CopiedUpdateTask::Decide(TableWork& work) {
   if (origin_.term.has_value()) EMBLA_RETURN_IF_ERROR(copy.Follow(*origin_.term));
   life_ = copy.life();
   ReplicaPosition& position = work.shard().replica_position();
-  const bool untouched = position.reign == 0 && position.complete;
-  if (untouched) position.reign = origin_.reign;
   work.order = position.order;
-  need_snapshot_ =
-      !position.complete || position.reign != origin_.reign || origin_.order > position.order + 1;
+  // Reign 0: no primary has touched the copy so far. An update to a copy that is coming in counts
+  // for rows that have come, and does no harm to the others.
+  need_snapshot_ = position.reign != origin_.reign && position.reign != 0;
   if (need_snapshot_) return absl::AbortedError("the replica needs a snapshot");
+  if (origin_.order > position.order + 1) {
+    return absl::UnavailableError(absl::StrCat("the copy is at update ", position.order,
+                                               ", so it cannot take update ", origin_.order));
+  }
+  position.reign = origin_.reign;
   work.applied_before = origin_.order <= position.order;
   return absl::OkStatus();
 }
 
 absl::Status CopiedUpdateTask::Append() {
   // The record of the first one may still be on its way when a repetition comes.
-  if (work_.front()->applied_before) return AppendMarker();
+  if (work_.front()->applied_before) return AppendMarker(Level());
   return AppendToJournal(
-      CopiedUpdate{work_.front()->shard().id(), origin_.reign, origin_.order, batch()});
+      CopiedUpdate{work_.front()->shard().id(), origin_.reign, origin_.order, batch()}, Level(),
+      update_);
 }
 
 void CopiedUpdateTask::Record(TableWork& work, std::uint32_t) {

@@ -1,6 +1,6 @@
 // An update of a data_parallel table on a node that follows: at its place in the primary's order,
-// by the primary's hyper-parameters. A copy that lacks what is before it asks for a snapshot
-// instead.
+// by the primary's hyper-parameters. One that comes too early is refused; a copy that follows
+// another order asks for a snapshot instead.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,8 @@ class CopiedUpdateTask final : public UpdateTask {
 
   absl::StatusOr<const NodeTable*> FindTable(const UpdatePart& part) const override;
   absl::Status TakeSpec(TableShard& shard, std::uint32_t device) override;
+  // The primary has looked: a copy that found anything would stay behind for ever.
+  bool checks_finite() const override { return false; }
   absl::Status Decide(TableWork& work) override;
   absl::Status Append() override;
   void Record(TableWork& work, std::uint32_t device) override;

@@ -48,7 +48,8 @@ struct CopiedUpdate {
   UpdateBatch batch;        // Parts of `table` only; views.
 };
 
-// A piece of a copy of a whole data_parallel table, as its primary had it after update `order`.
+// Rows of a copy of a whole data_parallel table, as its primary had them after update `order`; the
+// updates between two such records lie between them.
 struct CopiedRows {
   TableId table{};
   std::uint64_t reign = 0;

@@ -1,12 +1,17 @@
 #include "server/shard/decision_task.h"
 
+#include <utility>
+
 namespace embla {
 
-absl::Status DecisionTask::AppendToJournal(const Decision& decision) {
-  return node_.journal->Append(decision, MakeTicket());
+absl::Status DecisionTask::AppendToJournal(const Decision& decision, Durability level,
+                                           std::shared_ptr<const void> memory) {
+  return node_.journal->Append(decision, std::move(memory), level, MakeTicket());
 }
 
-absl::Status DecisionTask::AppendMarker() { return node_.journal->AppendMarker(MakeTicket()); }
+absl::Status DecisionTask::AppendMarker(Durability level) {
+  return node_.journal->AppendMarker(level, MakeTicket());
+}
 
 Journal::Done DecisionTask::MakeTicket() {
   ticket_ = std::make_shared<LogTicket>();

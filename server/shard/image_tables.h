@@ -22,17 +22,12 @@ struct PlannedTable {
 // Views `tables`.
 std::vector<PlannedTable> PlannedTables(const NodeTables& tables);
 
-// Windows of all rows that the plan has here.
-std::vector<RowWindow> WindowsOf(const std::vector<PlannedTable>& tables);
+// Adds the table to the image, with windows of all rows of it that are here. Unavailable: the role
+// of its copy here is on its way. Requires: the table's devices stand still.
+absl::Status AddTable(const PlannedTable& planned, NodeImage& image,
+                      std::vector<RowWindow>& windows);
 
-// Unavailable: units of the table, or the role of its copy here, are on their way, so that its plan
-// does not say what is here. Requires: the table's devices stand still.
-absl::Status CheckAtRest(const PlannedTable& planned);
-
-// Requires: the same, CheckAtRest, and that the plan has slices here.
-TableImage ImageOf(const PlannedTable& planned);
-
-// `tables`, which are new, with what `image` has of them. DataLoss: it is of other tables.
+// `tables`, which were made for `image`, with what it has of them. DataLoss: it is of other tables.
 absl::StatusOr<NodeTablesPtr> WithImage(const NodeTables& tables, const NodeImage& image,
                                         absl::Time now);
 

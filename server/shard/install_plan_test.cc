@@ -269,13 +269,14 @@ TEST(InstallPlanMetrics, AThousandTablesThatCameAndWentLeaveNoSeries) {
 // Takes everything, and counts the plans.
 class CountingJournal final : public Journal {
  public:
-  absl::Status Append(const Decision& decision, Done done) override {
+  absl::Status Append(const Decision& decision, std::shared_ptr<const void> /*memory*/,
+                      Durability /*level*/, Done done) override {
     plans += std::holds_alternative<InstalledPlan>(decision) ? 1 : 0;
     return Take(done);
   }
-  absl::Status AppendMarker(Done done) override { return Take(done); }
+  absl::Status AppendMarker(Durability /*level*/, Done done) override { return Take(done); }
   std::uint64_t position() const override { return 1; }
-  bool keeps_rows() const override { return true; }
+  Durability LevelOf(TableDurability /*asked*/) const override { return Durability::kWritten; }
   int plans = 0;
 
  private:
@@ -284,6 +285,23 @@ class CountingJournal final : public Journal {
     return absl::OkStatus();
   }
 };
+
+// Hyper-parameters may change for ever; a copy that is so far behind gets the whole table anyway.
+TEST_F(InstallPlanTest, ACopyKnowsABoundedNumberOfFormerSpecs) {
+  CountingJournal journal;
+  cluster_.node(0).set_journal(&journal);
+  TablePlan table = OnDevice(Spec(1), 0);
+  table.sharding = ShardingType::kDataParallel;
+  for (std::size_t n = 1; n <= kSpecHistoryMax + 50; ++n) {
+    table.spec.optimizer.learning_rate = static_cast<float>(n);
+    ASSERT_THAT(cluster_.Install({table}), IsOk());
+  }
+  const auto taken = cluster_.node(0).images().Take([] { return absl::OkStatus(); });
+  ASSERT_THAT(taken, IsOk());
+  const auto& history = taken->image.tables.front().copy->history;
+  EXPECT_EQ(history.size(), kSpecHistoryMax);
+  EXPECT_EQ(history.back().second.optimizer.learning_rate, kSpecHistoryMax + 50);
+}
 
 // Cannot meet the others as long as `fails`: on every rank, so nobody waits for it.
 class FailingCommunicator final : public Communicator {

@@ -7,8 +7,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "core/plan/table_spec.h"
+#include "server/log/log_format.h"
 #include "server/shard/decision.h"
 
 namespace embla {
@@ -17,7 +21,7 @@ namespace embla {
 class Journal {
  public:
   // Told once, on any thread, perhaps within the call. It must not wait. OK: the record and all
-  // before it will be found by the process after this one, as far as the log's level promises.
+  // before it have reached the level that was asked for.
   using Done = std::function<void(const absl::Status&)>;
 
   virtual ~Journal() = default;
@@ -27,19 +31,29 @@ class Journal {
   //   InvalidArgument    the record is too large
   //   Unavailable        the log cannot write any more
   // A record that is accepted and then lost is the last one: the log says Unavailable from there
-  // on. Plans, closed sessions and copies that are gone are synced at every level. Requires: one
-  // plan at a time.
-  virtual absl::Status Append(const Decision& decision, Done done) = 0;
-  // Appends, and blocks until `done` is told. After an error the record may or may not be in the
-  // log: the same again is safe for plans and closed sessions.
+  // on. At kNone nothing is written; plans and closed sessions are, and synced, at every level.
+  // Requires: one plan at a time.
+  //
+  // `memory` keeps what `decision` views until it is written, and nobody changes it meanwhile;
+  // null: it is copied.
+  virtual absl::Status Append(const Decision& decision, std::shared_ptr<const void> memory,
+                              Durability level, Done done) = 0;
+  // Appends, synced, and blocks until `done` is told. After an error the record may or may not be
+  // in the log: the same again is safe for plans and closed sessions.
   absl::Status Write(const Decision& decision);
   // Tells of all that was appended before. Errors as for Append.
-  virtual absl::Status AppendMarker(Done done) = 0;
+  virtual absl::Status AppendMarker(Durability level, Done done) = 0;
+  // The level for decisions about a table that asks for `asked`; kNone: its rows are not written.
+  virtual Durability LevelOf(TableDurability asked) const = 0;
   // Number of the next record, which rises: what a device has done lies before it, when the device
   // asks between two tasks.
   virtual std::uint64_t position() const = 0;
   // Whether updates are written at all.
-  virtual bool keeps_rows() const = 0;
+  bool keeps_rows() const { return LevelOf(TableDurability::kNode) != Durability::kNone; }
 };
+
+// Whether updates of a table can be acknowledged as it asks for; `journal` is null without one.
+// FailedPrecondition: the node writes no updates down, and the table wants them to be.
+absl::Status CheckDurability(const TableSpec& spec, const Journal* journal);
 
 }  // namespace embla

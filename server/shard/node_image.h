@@ -17,6 +17,7 @@
 #include "server/migration/session_set.h"
 #include "server/migration/unit_windows.h"
 #include "server/shard/session_gate.h"
+#include "server/table/row_intervals.h"
 #include "server/table/table_shard.h"
 
 namespace embla {
@@ -43,8 +44,18 @@ struct GroupImage {
   bool operator==(const GroupImage&) const = default;
 };
 
+// Rows in one memory of a device: `slice` is its rectangle.
+struct PlacedRows {
+  Slice slice;
+  RowIntervals present;  // Not empty.
+  bool operator==(const PlacedRows&) const = default;
+};
+
 struct TableImage {
   TableId table{};
+  // By replica group, where the rows are; none: where the plan says. Rows that are coming in are
+  // nowhere.
+  std::optional<std::vector<std::vector<PlacedRows>>> places = {};
   std::vector<UnitWindows> windows;     // The rest's record of updates, by replica group.
   std::uint64_t highest_step = 0;       // The highest of a ZCH table's updates (StepBound).
   std::uint64_t first_unmade_step = 0;  // Tables with synchronous steps only.
@@ -68,6 +79,8 @@ struct RowWindow {
   TableId table{};
   ColumnRange columns;
   RowInterval rows;
+  // A chunk of a unit that was coming in: it is read where it is staged, unless it is here by then.
+  bool is_coming = false;
   bool operator==(const RowWindow&) const = default;
 };
 
@@ -94,13 +107,14 @@ class NodeImages {
  public:
   struct Taken {
     NodeImage image;
-    std::vector<RowWindow> windows;  // All rows of the image.
+    std::vector<RowWindow> windows;  // All rows of the image that are here.
     absl::Duration held;             // How long all devices stood still.
   };
   virtual ~NodeImages() = default;
 
-  // Calls `meanwhile` while all devices stand still. Unavailable: not now, as a unit or a copy
-  // is on its way. Blocks; must not be called on a device thread. Requires: a journal.
+  // Calls `meanwhile` while all devices stand still. Unavailable: not now, as a copy is on its way.
+  // Blocks; must not be called on a device thread. Requires: a journal, and that no unit's rows are
+  // changing places.
   virtual absl::StatusOr<Taken> Take(const std::function<absl::Status()>& meanwhile) = 0;
   // Reads what is here of the window, or, with `changed_only`, what has changed of it since it was
   // last read; behind the requests that came before. `done` gets the rows of each device that has

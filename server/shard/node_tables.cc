@@ -6,6 +6,8 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/replica_groups.h"
+#include "core/plan/table_options.h"
+#include "server/shard/node_image.h"
 #include "server/shard/table_steps.h"
 
 namespace embla {
@@ -145,6 +147,7 @@ absl::Status KeepCopy(const NodeTable& old, bool has_copies, NodeTable& next) {
         "table ", next.spec.name, " is in use and would begin, or cease, to be data_parallel"));
   }
   next.copy = old.copy;
+  next.inbox = old.inbox;
   return absl::OkStatus();
 }
 
@@ -158,9 +161,33 @@ void KeepHistory(const NodeTable* old, PlanVersion version, NodeTable& table) {
   table.spec_history.emplace_back(version, table.spec);
 }
 
+// Slices of the image's places. DataLoss: these are of another table.
+absl::StatusOr<GroupSlices> SlicesOf(const std::vector<std::vector<PlacedRows>>& places,
+                                     const TableSpec& spec) {
+  GroupSlices groups;
+  for (const std::vector<PlacedRows>& of_group : places) {
+    std::vector<Slice>& slices = groups.emplace_back();
+    for (const PlacedRows& place : of_group) {
+      const Slice& slice = slices.emplace_back(place.slice);
+      if (slice.row_end <= spec.rows && slice.column_end <= spec.dim) continue;
+      return absl::DataLossError(
+          absl::StrCat("the image of table ", spec.name, " has rows that are none of it"));
+    }
+  }
+  if (groups.size() == spec.replica_groups) return groups;
+  return absl::DataLossError(absl::StrCat("the image of table ", spec.name, " has places of ",
+                                          groups.size(), " replica groups"));
+}
+
 // The groups of `table` that are here; none when nothing of it is.
 absl::StatusOr<GroupSlices> SlicesHere(const Plan& plan, const TablePlan& table, NodeId self,
-                                       std::uint32_t devices) {
+                                       std::uint32_t devices, const NodeImage* image) {
+  if (image != nullptr) {
+    const auto it = std::ranges::find(image->tables, table.spec.id, &TableImage::table);
+    if (it != image->tables.end() && it->places.has_value()) {
+      return SlicesOf(*it->places, table.spec);
+    }
+  }
   if (table.grouped()) return SlicesOfGroups(plan, table, self, devices);
   EMBLA_ASSIGN_OR_RETURN(std::vector<Slice> slices, OwnSlices(table, self));
   if (slices.empty()) return GroupSlices();
@@ -169,7 +196,14 @@ absl::StatusOr<GroupSlices> SlicesHere(const Plan& plan, const TablePlan& table,
 
 absl::Status MakeShards(const TableSpec& spec, PlanVersion version, const GroupSlices& groups,
                         const TableMaker& maker, NodeTable& table) {
+  const std::uint32_t per_group = maker.devices / spec.replica_groups;
   for (const std::vector<Slice>& slices : groups) {
+    if (slices.empty()) {  // All units have left, or are on the way, whatever the plan says.
+      const auto group = static_cast<std::uint32_t>(table.shards.size());
+      table.shards.push_back(TableShard::CreateAround(
+          spec, version, DeviceOfGroup(0, group, per_group), nullptr, maker.metrics));
+      continue;
+    }
     auto shard = TableShard::Create(spec, version, slices, maker.make_memory, maker.metrics);
     if (!shard.ok()) return Annotate(shard.status(), "table " + spec.name);
     table.shards.push_back(*std::move(shard));
@@ -219,7 +253,7 @@ absl::StatusOr<const NodeTable*> NodeTables::FindServed(TableId id,
 }
 
 absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& plan, NodeId self,
-                                         const TableMaker& maker) {
+                                         const TableMaker& maker, const NodeImage* image) {
   auto next = std::make_shared<NodeTables>();
   next->plan = plan;
   next->self = self;
@@ -247,7 +281,8 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& p
         continue;
       }
     }
-    EMBLA_ASSIGN_OR_RETURN(const GroupSlices groups, SlicesHere(*plan, table, self, maker.devices));
+    EMBLA_ASSIGN_OR_RETURN(const GroupSlices groups,
+                           SlicesHere(*plan, table, self, maker.devices, image));
     const bool has_copies = HasCopies(table);
     // A copy that the plan does not have any more goes with its last request.
     if (groups.empty() && (existing == nullptr || has_copies)) continue;
@@ -271,7 +306,10 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& p
       node_table.group_copies = existing->group_copies;
     } else {
       EMBLA_RETURN_IF_ERROR(MakeShards(table.spec, plan->version(), groups, maker, node_table));
-      if (has_copies) node_table.copy = std::make_shared<CopyState>(node_table.is_primary);
+      if (has_copies) {
+        node_table.copy = std::make_shared<CopyState>(node_table.is_primary);
+        node_table.inbox = std::make_shared<CopyInbox>();
+      }
     }
     KeepHistory(existing, plan->version(), node_table);
     next->tables.emplace(ToInt(table.spec.id),

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
 #include "core/plan/plan.h"
+#include "server/shard/copy_inbox.h"
 #include "server/shard/copy_state.h"
 #include "server/shard/group_copies.h"
 #include "server/table/table_shard.h"
@@ -30,6 +31,7 @@ struct NodeTable {
 
   // Null except for data_parallel tables. Shared by the snapshots that have the table.
   std::shared_ptr<CopyState> copy;
+  std::shared_ptr<CopyInbox> inbox;  // Likewise.
   // By the plan. Other tables are their own primary and have no replicas.
   bool is_primary = true;
   PlanVersion primary_since{};     // The plan that made it the primary.
@@ -48,6 +50,7 @@ struct NodeTable {
 };
 
 class TableSteps;
+struct NodeImage;
 
 struct NodeTables {
   PlanPtr plan = std::make_shared<const Plan>();
@@ -77,9 +80,9 @@ struct TableMaker {
   const Clock* clock = &Clock::Real();  // Not owned.
 };
 
-// The node's tables under `plan`: existing ones are kept, new ones are created. Errors leave
-// nothing behind.
+// The node's tables under `plan`: existing ones are kept, new ones are created; with an image,
+// whose plan it is, where that has them. Errors leave nothing behind.
 absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& plan, NodeId self,
-                                         const TableMaker& maker);
+                                         const TableMaker& maker, const NodeImage* image);
 
 }  // namespace embla

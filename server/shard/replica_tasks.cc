@@ -1,7 +1,9 @@
 #include "server/shard/replica_tasks.h"
 
 #include <algorithm>
+#include <chrono>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
@@ -10,17 +12,42 @@
 #include "server/table/row_io.h"
 
 namespace embla {
-void ProbeTask::Run(std::uint32_t) {
-  if (const absl::Status follows = copy_->Follow(term_); !follows.ok()) {
-    ack_ = follows;
-    return;
-  }
+
+ProbeTask::ProbeTask(const NodeContext& node, const NodeTable& table, const ReplicaMessage& probe,
+                     CopyApplied applied, ReplicaDone done)
+    : DecisionTask(node, absl::InfiniteFuture()),
+      shard_(table.shard()),
+      copy_(table.copy),
+      inbox_(table.inbox),
+      durability_(table.spec.durability),
+      reign_(probe.reign),
+      term_(probe.term),
+      applied_(std::move(applied)),
+      done_(std::move(done)) {
+  devices_ = DeviceSet::Of(shard_->lead_device());
+}
+
+void ProbeTask::Run(std::uint32_t device) {
+  if (Begin()) SetError(device, Look());
+}
+
+absl::Status ProbeTask::Look() {
+  EMBLA_RETURN_IF_ERROR(copy_->Follow(term_));
   const ReplicaPosition& position = shard_->replica_position();
   // A copy that no primary has touched has the initial values, like everybody's at order 0.
   const bool follows = position.reign == 0 || position.reign == reign_;
-  ack_->need_snapshot = !position.complete || !follows;
-  ack_->order = ack_->need_snapshot ? 0 : position.order;
-  ack_->life = copy_->life();
+  ack_.need_snapshot = !position.complete || !follows;
+  ack_.order = follows ? position.order : 0;  // Also with half a copy: its primary may go on.
+  ack_.life = copy_->life();
+  ack_.early_max = CopyInbox::kEarlyMax;
+  const bool is_written = node_.journal == nullptr || inbox_->IsWritten(reign_, ack_.order);
+  return is_written ? absl::OkStatus() : AppendMarker(node_.journal->LevelOf(durability_));
+}
+
+void ProbeTask::Finish() {
+  if (const absl::Status status = Outcome(); !status.ok()) return done_(status);
+  applied_(ack_);
+  AnswerWhenWritten(std::move(done_), ack_);
 }
 
 // A new reign each time: what was in the order before is not what comes into it now.
@@ -60,6 +87,7 @@ InstallSnapshotTask::InstallSnapshotTask(const NodeContext& node, const NodeTabl
     : DecisionTask(node, absl::InfiniteFuture()),
       shard_(table.shard()),
       copy_(table.copy),
+      durability_(table.spec.durability),
       piece_(std::move(piece)),
       block_(block),
       keep_alive_(std::move(keep_alive)),
@@ -87,8 +115,9 @@ void InstallSnapshotTask::Run(std::uint32_t device) {
 absl::Status InstallSnapshotTask::Decide() {
   if (sender_.has_value()) EMBLA_RETURN_IF_ERROR(copy_->Follow(sender_->term));
   ReplicaPosition& position = shard_->replica_position();
-  // One that comes late, or again, must not end a life that may be the last with everything.
-  if (piece_.first && sender_.has_value() && sender_->life != copy_->life()) {
+  // One that comes late, or again, must not end a life that may be the last with everything, nor be
+  // the last of a copy whose other rows went with the process before.
+  if (sender_.has_value() && sender_->life != copy_->life()) {
     life_ = copy_->life();
     out_of_order_ = true;
     return absl::AbortedError("a snapshot for an earlier life of the copy");
@@ -102,7 +131,7 @@ absl::Status InstallSnapshotTask::Decide() {
       position.complete || position.reign != piece_.reign || position.order != piece_.order;
   if (out_of_order_) return absl::AbortedError("a piece of another snapshot");
   if (node_.journal == nullptr) return absl::OkStatus();
-  return AppendToJournal(piece_);
+  return AppendToJournal(piece_, node_.journal->LevelOf(durability_));
 }
 
 void InstallSnapshotTask::Finish() {
@@ -121,43 +150,56 @@ void InstallSnapshotTask::Finish() {
   AnswerWhenWritten(std::move(done_), ack);
 }
 
-void TakeSnapshotTask::Run(std::uint32_t device) {
-  if (device == shard_->lead_device()) {
-    order_ = shard_->replica_position().order;
-    windows_ = shard_->replay_windows().Export();
-  }
-  by_device_[device] = Encode(device);
-}
-
-TakeSnapshotTask::Blocks TakeSnapshotTask::Encode(std::uint32_t device) const {
-  std::vector<Buffer> blocks;
-  std::vector<RowId> rows;
-  for (const OwnSlice& own : shard_->slices(device)) {
-    const auto per_block = static_cast<std::int64_t>(
-        RowsPerBlock(shard_->spec(device), own.columns(), /*with_state=*/true));
-    for (std::int64_t first = own.slice.row_begin; first < own.slice.row_end; first += per_block) {
-      rows.clear();
-      const std::int64_t last = std::min(first + per_block, own.slice.row_end);
-      for (std::int64_t row = first; row < last; ++row) rows.push_back(RowId{row});
-      EMBLA_ASSIGN_OR_RETURN(Buffer block,
-                             EncodeRows(*shard_, own, rows, /*with_state=*/true, /*pool=*/nullptr));
-      blocks.push_back(std::move(block));
+// The rectangles of slices never change: no device thread is needed.
+absl::StatusOr<std::unique_ptr<ReadCopyTask>> ReadCopyTask::Make(std::shared_ptr<TableShard> shard,
+                                                                 const TableSpec& spec,
+                                                                 const Window& window,
+                                                                 Histogram hold, WindowDone done) {
+  std::unique_ptr<ReadCopyTask> task(new ReadCopyTask(std::move(shard), hold, std::move(done)));
+  std::size_t before = 0;  // Windows of the slices before.
+  for (std::uint32_t device = 0; device < kDevicesPerNodeMax; ++device) {
+    if (!task->shard_->devices().Has(device)) continue;
+    for (const OwnSlice& own : task->shard_->slices(device)) {
+      const auto per_block =
+          static_cast<std::int64_t>(RowsPerBlock(spec, own.columns(), /*with_state=*/true));
+      const std::int64_t at_once = std::min(per_block, window.rows_max);
+      const std::int64_t rows = own.slice.row_end - own.slice.row_begin;
+      const auto windows = static_cast<std::size_t>((rows + at_once - 1) / at_once);
+      if (window.number >= before && window.number < before + windows) {
+        const auto skipped = static_cast<std::int64_t>(window.number - before) * at_once;
+        task->device_ = device;
+        task->own_ = &own;
+        task->rows_.begin = own.slice.row_begin + skipped;
+        task->rows_.end = std::min(task->rows_.begin + at_once, own.slice.row_end);
+      }
+      before += windows;
     }
   }
-  return blocks;
+  task->window_.is_last = window.number + 1 == before;
+  if (task->own_ != nullptr) return task;
+  return absl::InternalError(absl::StrCat("table ", spec.name, " has ", before,
+                                          " windows, and number ", window.number, " is asked for"));
 }
 
-void TakeSnapshotTask::Finish() {
-  TableSnapshot snapshot;
-  snapshot.order = order_;
-  snapshot.windows = std::move(windows_);
-  for (std::uint32_t d = 0; d < by_device_.size(); ++d) {
-    if (!shard_->devices().Has(d)) continue;
-    if (!by_device_[d].ok()) return done_(by_device_[d].status());
-    std::move(by_device_[d]->begin(), by_device_[d]->end(),
-              std::back_inserter(snapshot.row_blocks));
+void ReadCopyTask::Run(std::uint32_t device) {
+  if (device == shard_->lead_device()) {
+    window_.order = shard_->replica_position().order;
+    if (window_.is_last) window_.updates = shard_->replay_windows().Export();
   }
-  done_(std::move(snapshot));
+  if (device != device_) return;
+  const auto begun = std::chrono::steady_clock::now();
+  std::vector<RowId> rows;
+  for (std::int64_t row = rows_.begin; row < rows_.end; ++row) rows.push_back(RowId{row});
+  absl::StatusOr<Buffer> block =
+      EncodeRows(*shard_, *own_, rows, /*with_state=*/true, /*pool=*/nullptr);
+  status_ = block.status();
+  if (block.ok()) window_.row_block = *std::move(block);
+  hold_.Observe(absl::FromChrono(std::chrono::steady_clock::now() - begun));
+}
+
+void ReadCopyTask::Finish() {
+  if (!status_.ok()) return done_(status_);
+  done_(std::move(window_));
 }
 
 }  // namespace embla

@@ -1,14 +1,16 @@
-// Replication's tasks on a node's devices: report where a replica stands, copy a table to send it,
-// and install one that was sent. All in the order of the devices' queues, so that a copy is of one
-// moment between two updates.
+// Replication's tasks on a node's devices: report where a replica stands, read a table's rows to
+// send them, and install some that were sent. All in the order of the devices' queues, so that rows
+// are those between two updates.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/metrics/metrics.h"
 #include "core/rows/row_block.h"
 #include "server/shard/decision_task.h"
 #include "server/shard/node_context.h"
@@ -22,27 +24,29 @@ namespace embla {
 // as the answer waits for the journal.
 using CopyApplied = std::function<void(const ReplicaAck& ack)>;
 
-// Answers a probe; on the table's lead device.
-class ProbeTask final : public DeviceTask {
+// Answers a probe; on the table's lead device. The primary acknowledges what a copy says it has: so
+// the answer waits for the records of updates that came before, as theirs do.
+class ProbeTask final : public DecisionTask {
  public:
-  ProbeTask(const NodeTable& table, const ReplicaMessage& probe, ReplicaDone done)
-      : shard_(table.shard()),
-        copy_(table.copy),
-        reign_(probe.reign),
-        term_(probe.term),
-        done_(std::move(done)) {}
+  ProbeTask(const NodeContext& node, const NodeTable& table, const ReplicaMessage& probe,
+            CopyApplied applied, ReplicaDone done);
   ReplicaDone TakeDone() { return std::move(done_); }
 
   void Run(std::uint32_t device) override;
-  void Finish() override { done_(std::move(ack_)); }
+  void Finish() override;
 
  private:
+  absl::Status Look();
+
   const std::shared_ptr<TableShard> shard_;
   const std::shared_ptr<CopyState> copy_;
+  const std::shared_ptr<CopyInbox> inbox_;
+  const TableDurability durability_;
   const std::uint64_t reign_;
   const PlanVersion term_;
+  const CopyApplied applied_;
   ReplicaDone done_;
-  absl::StatusOr<ReplicaAck> ack_ = ReplicaAck();
+  ReplicaAck ack_;  // Set by the lead device, read in Finish.
 };
 
 // On the table's lead device, where the plan's role and what is known of the copy change: it leads
@@ -120,6 +124,7 @@ class InstallSnapshotTask final : public DecisionTask {
 
   const std::shared_ptr<TableShard> shard_;
   const std::shared_ptr<CopyState> copy_;
+  const TableDurability durability_;
   const CopiedRows piece_;
   const RowBlock block_;
   const Buffer keep_alive_;
@@ -131,24 +136,37 @@ class InstallSnapshotTask final : public DecisionTask {
   ReplicaDone done_;
 };
 
-// Copies a whole table; on all its devices.
-class TakeSnapshotTask final : public DeviceTask {
+// Reads a window of a table's copy; on all its devices, of which one has the rows.
+class ReadCopyTask final : public DeviceTask {
  public:
-  TakeSnapshotTask(std::shared_ptr<TableShard> shard, std::size_t devices, SnapshotDone done)
-      : shard_(std::move(shard)), by_device_(devices), done_(std::move(done)) {}
+  // Windows have about 1 MiB, and at most `rows_max` rows each.
+  struct Window {
+    std::size_t number = 0;
+    std::int64_t rows_max = 0;
+  };
+  // `spec` is the table's; `hold` counts how long a device does nothing else. Internal: there is no
+  // such window.
+  static absl::StatusOr<std::unique_ptr<ReadCopyTask>> Make(std::shared_ptr<TableShard> shard,
+                                                            const TableSpec& spec,
+                                                            const Window& window, Histogram hold,
+                                                            WindowDone done);
 
   void Run(std::uint32_t device) override;
   void Finish() override;
 
  private:
-  using Blocks = absl::StatusOr<std::vector<Buffer>>;
-  Blocks Encode(std::uint32_t device) const;
+  ReadCopyTask(std::shared_ptr<TableShard> shard, Histogram hold, WindowDone done)
+      : shard_(std::move(shard)), hold_(hold), done_(std::move(done)) {}
 
   const std::shared_ptr<TableShard> shard_;
-  std::uint64_t order_ = 0;  // Set by the lead device.
-  UnitWindows windows_;      // Likewise.
-  std::vector<Blocks> by_device_;
-  SnapshotDone done_;
+  const Histogram hold_;
+  // The rows, and where they are.
+  std::uint32_t device_ = 0;
+  const OwnSlice* own_ = nullptr;  // The shard's.
+  RowInterval rows_;
+  TableWindow window_;  // The lead device sets `order` and `updates`, the rows' device the block.
+  absl::Status status_;
+  WindowDone done_;
 };
 
 }  // namespace embla

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -20,7 +21,7 @@ struct ReplicaMessage {
   enum class Kind : std::uint8_t {
     kProbe = 0,     // Asks where the replica is; `order` is the primary's.
     kUpdate = 1,    // `order` is this update's place in the primary's order, from 1.
-    kSnapshot = 2,  // A piece of a copy of the whole table as it was after update `order`.
+    kSnapshot = 2,  // Rows of a copy of the whole table, as they are after update `order`.
   };
 
   Kind kind = Kind::kProbe;
@@ -33,7 +34,9 @@ struct ReplicaMessage {
   // A copy in this life that has done what the message says has every acknowledged update, now and
   // later: it serves lookups, and may become the primary.
   bool serves = false;
-  UpdateBatch update;   // kUpdate: parts of `table` only.
+  UpdateBatch update;  // kUpdate: parts of `table` only.
+  // Keeps what `update` views, for a sender that gives it to others. Null: nobody shares it.
+  std::shared_ptr<const void> memory;
   Buffer row_block;     // kSnapshot: core/rows/row_block.h, with state.
   bool first = false;   // kSnapshot: forget what was received of an older copy.
   bool last = false;    // kSnapshot: the copy is complete.
@@ -45,6 +48,9 @@ struct ReplicaAck {
   bool need_snapshot = false;  // The replica follows another reign or has a gap: send a copy.
   std::uint64_t life = 0;      // Random; another one whenever its rows begin anew.
   bool gone = false;           // There is no copy there, by the message's plan or a newer one.
+  // To a probe: how far before its turn an update may come. 0, as builds say that do not know of
+  // it: one is sent when the one before it is answered.
+  std::uint64_t early_max = 0;
 };
 
 using ReplicaDone = std::function<void(absl::StatusOr<ReplicaAck>)>;
@@ -56,7 +62,7 @@ class ReplicaTransport {
 
   // Sends `message` to `node`. `message` and the memory its update views live until `done` is
   // called: exactly once, on any thread but never inside Send, at the latest soon after `timeout`.
-  // The caller has at most one message per (node, table) in flight.
+  // Messages may overtake each other.
   virtual void Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
                     ReplicaDone done) = 0;
 };

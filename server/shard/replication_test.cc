@@ -1,12 +1,18 @@
 // Tables with a copy on every node: the copies agree bit for bit whatever the network loses,
 // repeats and delays, whoever restarts, and an acknowledged update is on every copy.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/seeds.h"
 #include "core/base/testing/status_matchers.h"
@@ -64,13 +70,15 @@ class ReplicationTest : public ::testing::Test {
     ASSERT_THAT(cluster_->Install({*table}), IsOk());
   }
 
-  UpdatePartData RandomPart() {
+  // An update of rows that are `group` modulo `groups`.
+  UpdatePartData RandomPart(std::uint64_t group = 0, std::uint64_t groups = 1) {
     UpdatePartData data;
     data.part.table = spec_.id;
     data.part.column_end = spec_.dim;
     std::vector<float> gradients;
     for (int i = 0; i < 5; ++i) {
-      data.ids.push_back(RowId{static_cast<std::int64_t>(random_() % spec_.rows)});
+      const std::uint64_t row = random_() % (spec_.rows / groups) * groups + group;
+      data.ids.push_back(RowId{static_cast<std::int64_t>(row)});
       for (std::uint32_t c = 0; c < spec_.dim; ++c) gradients.push_back(uniform_(random_));
     }
     data.gradients = EncodeRows(gradients, spec_.dim, DType::kFloat32);
@@ -114,6 +122,81 @@ class ReplicationTest : public ::testing::Test {
     ASSERT_THAT(result, IsOk());
     EXPECT_FALSE(result->duplicate);
     model_->Step(seq);
+  }
+
+  // New updates, of rows of their own, all sent before the first is answered; those of which
+  // nothing is known are sent again.
+  void UpdateAtOnce(std::uint64_t first, std::uint64_t end) {
+    std::vector<UpdatePartData> parts;
+    for (std::uint64_t seq = first; seq < end; ++seq) {
+      parts.push_back(RandomPart(seq - first, end - first));
+      model_->Step(seq);
+    }
+    std::vector<std::future<absl::Status>> answers;
+    for (std::uint64_t seq = first; seq < end; ++seq) {
+      Packed<UpdateBatch> request = Pack(Header(seq), {parts[seq - first]});
+      request.batch.first_incomplete = UpdateSeq{first};
+      auto answer = std::make_shared<std::promise<absl::Status>>();
+      answers.push_back(answer->get_future());
+      cluster_->node(primary_).Update(std::move(request.batch), std::move(request.memory),
+                                      absl::InfiniteFuture(),
+                                      [answer](const absl::StatusOr<UpdateResult>& result) {
+                                        answer->set_value(result.status());
+                                      });
+    }
+    for (std::future<absl::Status>& answer : answers) EXPECT_THAT(answer.get(), IsOk());
+  }
+
+  // A trainer with one update under way, of rows that are its own, and of which it sends the next
+  // one as soon as that is answered.
+  class BusyTrainer {
+   public:
+    BusyTrainer(ReplicationTest& test, SessionId session, std::uint64_t group, std::uint64_t groups)
+        : test_(test), session_(session), group_(group), groups_(groups) {
+      Send();
+    }
+    void Look() {
+      if (answer_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+      End();
+      Send();
+    }
+    void End() { EXPECT_THAT(answer_.get(), IsOk()); }
+
+   private:
+    void Send() {
+      UpdateBatch header = test_.Header(++seq_);
+      header.session = session_;
+      Packed<UpdateBatch> request = Pack(header, {test_.RandomPart(group_, groups_)});
+      test_.model_->Step(seq_);
+      const auto answer = std::make_shared<std::promise<absl::Status>>();
+      answer_ = answer->get_future();
+      test_.cluster_->node(test_.primary_)
+          .Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
+                  [answer](const absl::StatusOr<UpdateResult>& result) {
+                    answer->set_value(result.status());
+                  });
+    }
+
+    ReplicationTest& test_;
+    const SessionId session_;
+    const std::uint64_t group_;
+    const std::uint64_t groups_;
+    std::uint64_t seq_ = 0;
+    std::future<absl::Status> answer_;
+  };
+
+  // By a plan; returns what it was.
+  std::vector<Slice> TakeCopyAway(NodeId node) {
+    TablePlan table = cluster_->plan()->tables()[0];
+    const auto it = std::ranges::find_if(table.replicas, [node](const std::vector<Slice>& copy) {
+      return copy.front().device.node == node;
+    });
+    std::vector<Slice> copy = std::move(*it);
+    table.replicas.erase(it);
+    EXPECT_THAT(cluster_->Install({table}), IsOk());
+    AwaitFor([&] { return !cluster_->node(node).ViewCopy(spec_.id).is_here; }, absl::Seconds(30),
+             "the copy is gone");
+    return copy;
   }
 
   std::uint32_t ReplicaIndex() const { return ToInt(primary_) == 1 ? 1 : 0; }
@@ -180,6 +263,135 @@ TEST_F(ReplicationTest, LossesRepetitionsAndDelaysChangeNothing) {
   cluster_->transport().SetFaults({.lost_request = 150, .lost_answer = 150, .repeated_later = 200});
   for (std::uint64_t seq = 1; seq <= 60; ++seq) UpdateOnce(seq);
   ExpectAllCurrent();
+}
+
+// The backlog keeps 8, so at most 8 are sent at a time.
+TEST_F(ReplicationTest, UpdatesThatOvertakeEachOtherNeedNoSnapshot) {
+  const std::uint32_t seed = TestSeed();
+  SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
+  Start(3, seed);
+  cluster_->transport().SetFaults({.overtaken = 400});
+  for (std::uint64_t seq = 1; seq <= 150; seq += 6) UpdateAtOnce(seq, seq + 6);
+  ExpectAllCurrent();
+  EXPECT_EQ(cluster_->transport().messages(Kind::kSnapshot), 0u);
+  EXPECT_LE(cluster_->transport().messages(Kind::kUpdate), 310u) << "150, to two replicas";
+}
+
+TEST_F(ReplicationTest, SeveralAtOnceSurviveLossesRepetitionsAndDelays) {
+  const std::uint32_t seed = TestSeed();
+  SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
+  Start(3, seed);
+  cluster_->transport().SetFaults(
+      {.lost_request = 60, .lost_answer = 60, .repeated_later = 150, .overtaken = 200});
+  for (std::uint64_t seq = 1; seq <= 150; seq += 6) UpdateAtOnce(seq, seq + 6);
+  ExpectAllCurrent();
+}
+
+// A copy that has not done what is said to give it everything must not believe it.
+TEST_F(ReplicationTest, ACopyThatLacksUpdatesDoesNotServeForBeingTold) {
+  Start(2);
+  for (std::uint64_t seq = 1; seq <= 3; ++seq) UpdateOnce(seq);
+  cluster_->transport().SetFaults({.lost_request = 1000});
+  cluster_->Restart(ReplicaIndex());
+  ShardNode& replica = cluster_->node(ReplicaIndex());
+  const auto probe = [&](std::uint64_t order, std::uint64_t life) {
+    ReplicaMessage message;
+    message.table = spec_.id;
+    message.reign = 77;
+    message.order = order;
+    message.term = cluster_->plan()->version();
+    message.life = life;
+    message.serves = true;
+    return Await<ReplicaAck>([&](ReplicaDone done) {
+      replica.ApplyReplicated(std::move(message), Buffer(), absl::InfiniteFuture(),
+                              std::move(done));
+    });
+  };
+  const absl::StatusOr<ReplicaAck> ack = probe(3, 0);
+  ASSERT_THAT(ack, IsOk());
+  EXPECT_EQ(ack->order, 0u);
+  ASSERT_THAT(probe(3, ack->life), IsOk());
+  ASSERT_THAT(probe(3, ack->life), IsOk());  // Behind whatever the one before has begun.
+  EXPECT_FALSE(replica.ViewCopy(spec_.id).serves);
+  ASSERT_THAT(probe(0, ack->life), IsOk());
+  AwaitFor([&] { return replica.ViewCopy(spec_.id).serves; }, absl::Seconds(30),
+           "a copy that has all it is told of serves");
+}
+
+TEST_F(ReplicationTest, AnUpdateThatIsNotTheNextOneIsRefusedAndWaitsAfterAProbe) {
+  Start(2);
+  cluster_->transport().SetFaults({.lost_request = 1000});
+  cluster_->Restart(ReplicaIndex());
+  ShardNode& replica = cluster_->node(ReplicaIndex());
+  const auto send = [&](Kind kind, std::uint64_t order) {
+    ReplicaMessage message;
+    message.kind = kind;
+    message.table = spec_.id;
+    message.reign = 77;
+    message.order = order;
+    message.term = message.plan_version = cluster_->plan()->version();
+    Packed<UpdateBatch> packed = Pack(Header(order), {RandomPart()});
+    if (kind == Kind::kUpdate) message.update = std::move(packed.batch);
+    auto answer = std::make_shared<std::promise<absl::StatusOr<ReplicaAck>>>();
+    replica.ApplyReplicated(
+        std::move(message), std::move(packed.memory), absl::InfiniteFuture(),
+        [answer](absl::StatusOr<ReplicaAck> ack) { answer->set_value(std::move(ack)); });
+    return answer->get_future();
+  };
+  EXPECT_EQ(send(Kind::kUpdate, 2).get().status().code(), Code::kUnavailable);
+  EXPECT_EQ(send(Kind::kProbe, 2).get()->order, 0u);
+  auto second = send(Kind::kUpdate, 2);
+  EXPECT_EQ(send(Kind::kUpdate, 1).get()->order, 1u);
+  EXPECT_EQ(second.get()->order, 2u);
+  auto refused = send(Kind::kUpdate, 4);
+  EXPECT_EQ(send(Kind::kProbe, 4).get()->order, 2u);
+  EXPECT_EQ(refused.get().status().code(), Code::kUnavailable);
+  // Nobody sends the one before it any more: the node's end must not wait for that.
+  auto at_stop = send(Kind::kUpdate, 4);
+  replica.BeginStop();
+  EXPECT_EQ(at_stop.get().status().code(), Code::kUnavailable);
+}
+
+TEST_F(ReplicationTest, AnUpdateThatWaitsIsAnsweredWhenItsNodeOrTableGoes) {
+  Start(2);
+  UpdateOnce(1);
+  const auto wait = [&] {
+    ReplicaMessage message;
+    message.kind = Kind::kUpdate;
+    message.table = spec_.id;
+    message.reign = 77;
+    message.order = 3;
+    message.term = message.plan_version = cluster_->plan()->version();
+    Packed<UpdateBatch> packed = Pack(Header(3), {RandomPart()});
+    message.update = std::move(packed.batch);
+    ReplicaMessage probe;
+    probe.table = spec_.id;
+    probe.reign = 77;
+    probe.term = message.term;
+    auto answer = std::make_shared<std::promise<absl::Status>>();
+    ShardNode& replica = cluster_->node(ReplicaIndex());
+    EXPECT_THAT(Await<ReplicaAck>([&](ReplicaDone done) {
+                  replica.ApplyReplicated(std::move(probe), Buffer(), absl::InfiniteFuture(),
+                                          std::move(done));
+                }),
+                IsOk());
+    replica.ApplyReplicated(
+        std::move(message), std::move(packed.memory), absl::InfiniteFuture(),
+        [answer](const absl::StatusOr<ReplicaAck>& ack) { answer->set_value(ack.status()); });
+    return answer->get_future();
+  };
+  cluster_->transport().SetFaults({.lost_request = 1000});
+  cluster_->Restart(ReplicaIndex());
+  std::future<absl::Status> answer = wait();
+  cluster_->Restart(ReplicaIndex());
+  EXPECT_EQ(answer.get().code(), Code::kUnavailable);
+  answer = wait();
+  TablePlan table = cluster_->plan()->tables()[0];
+  std::erase_if(table.replicas, [&](const std::vector<Slice>& copy) {
+    return copy.front().device.node == cluster_->specs()[ReplicaIndex()].id;
+  });
+  ASSERT_THAT(cluster_->Install({table}), IsOk());
+  EXPECT_EQ(answer.get().code(), Code::kUnavailable);
 }
 
 TEST_F(ReplicationTest, ADeadReplicaIsUnavailableAndTheRetryWaitsForIt) {
@@ -253,6 +465,97 @@ TEST_F(ReplicationTest, AReplicaFarBehindGetsASnapshot) {
   AwaitFor([&] { return acknowledged == 29; }, absl::Seconds(30), "the replica has caught up");
   ExpectAllCurrent();
   EXPECT_GT(cluster_->transport().messages(Kind::kSnapshot), 1u);
+}
+
+// Windows are read between the updates, and sent between them. Twelve updates are under way at any
+// time, nobody but the new copy waits for messages, which take 2 ms, and the backlog is one of
+// eight: without waiting they would leave the copy behind.
+TEST_F(ReplicationTest, ANewCopyEndsUnderTrainersThatNeverRest) {
+  const std::uint32_t seed = TestSeed();
+  SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
+  Start(2, seed);
+  for (std::uint64_t seq = 1; seq <= 5; ++seq) UpdateOnce(seq);
+  const NodeId replica = cluster_->specs()[ReplicaIndex()].id;
+  const std::vector<Slice> copy = TakeCopyAway(replica);
+  cluster_->transport().SetFaults({.overtaken = 1000});
+  std::vector<std::unique_ptr<BusyTrainer>> trainers;
+  for (std::uint64_t t = 0; t < 12; ++t) {
+    trainers.push_back(std::make_unique<BusyTrainer>(*this, SessionId{100 + t}, t, 12));
+  }
+  const auto train = [&] {
+    for (const auto& trainer : trainers) trainer->Look();
+  };
+  for (int i = 0; i < 300; ++i) train();
+  TablePlan table = cluster_->plan()->tables()[0];
+  table.replicas.push_back(copy);
+  ASSERT_THAT(cluster_->Install({table}), IsOk());
+  const absl::Time end = absl::Now() + absl::Seconds(30);
+  while (!cluster_->node(replica).ViewCopy(spec_.id).serves && absl::Now() < end) train();
+  EXPECT_TRUE(cluster_->node(replica).ViewCopy(spec_.id).serves) << "the copy never ends";
+  for (const auto& trainer : trainers) trainer->End();
+  ExpectAllCurrent();
+  EXPECT_EQ(cluster_->transport().messages(Kind::kSnapshot), 15u) << "it began again";
+  UpdateOnce(6);
+  ExpectAllCurrent();
+}
+
+TEST_F(ReplicationTest, ACopyIsMadeOverLossesWhileUpdatesGoOn) {
+  const std::uint32_t seed = TestSeed();
+  SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
+  Start(2, seed);
+  for (std::uint64_t seq = 1; seq <= 5; ++seq) UpdateOnce(seq);
+  const NodeId replica = cluster_->specs()[ReplicaIndex()].id;
+  cluster_->transport().SetFaults({.lost_request = 10, .lost_answer = 10, .repeated_later = 100});
+  cluster_->Restart(ReplicaIndex());
+  for (std::uint64_t seq = 6; seq <= 60; seq += 3) UpdateAtOnce(seq, seq + 3);
+  AwaitFor([&] { return IsCurrent(replica); }, absl::Seconds(30), "the replica is up to date");
+  ExpectAllCurrent();
+}
+
+// Rows at another place than that they were read at would undo updates, or lack some.
+TEST_F(ReplicationTest, RowsOfACopyAreTakenAtTheirPlaceOnly) {
+  Start(2);
+  cluster_->transport().SetFaults({.lost_request = 1000});
+  cluster_->Restart(ReplicaIndex());
+  ShardNode& replica = cluster_->node(ReplicaIndex());
+  std::uint64_t life = 0;
+  const auto apply = [&](Kind kind, std::uint64_t order, bool first, bool last) {
+    ReplicaMessage message;
+    message.kind = kind;
+    message.table = spec_.id;
+    message.reign = 77;
+    message.order = order;
+    message.term = message.plan_version = cluster_->plan()->version();
+    message.life = life;
+    message.first = first;
+    message.last = last;
+    RowBlockBuilder rows({spec_.id, 0, spec_.dim, spec_.dtype, 1 + 2 * spec_.dim}, 1);
+    rows.rows()[0] = RowId{1};
+    message.row_block = rows.Finish();
+    Packed<UpdateBatch> packed = Pack(Header(order), {RandomPart()});
+    if (kind == Kind::kUpdate) message.update = std::move(packed.batch);
+    absl::StatusOr<ReplicaAck> ack = Await<ReplicaAck>([&](ReplicaDone done) {
+      replica.ApplyReplicated(std::move(message), std::move(packed.memory), absl::InfiniteFuture(),
+                              std::move(done));
+    });
+    if (ack.ok()) life = ack->life;
+    return ack;
+  };
+  ASSERT_THAT(apply(Kind::kProbe, 4, false, false), IsOk());
+  ASSERT_THAT(apply(Kind::kSnapshot, 4, true, false), IsOk());
+  EXPECT_TRUE(apply(Kind::kSnapshot, 5, false, false)->need_snapshot) << "it lacks update 5";
+  ASSERT_THAT(apply(Kind::kUpdate, 5, false, false), IsOk());
+  EXPECT_TRUE(apply(Kind::kSnapshot, 4, false, false)->need_snapshot) << "it has no update 5";
+  EXPECT_FALSE(apply(Kind::kSnapshot, 5, false, false)->need_snapshot);
+  const absl::StatusOr<ReplicaAck> half = apply(Kind::kProbe, 5, false, false);
+  EXPECT_TRUE(half->need_snapshot) << "it has not come in yet";
+  EXPECT_EQ(half->order, 5u) << "where its primary may go on";
+  const std::uint64_t now = std::exchange(life, life + 1);
+  EXPECT_TRUE(apply(Kind::kSnapshot, 5, false, true)->need_snapshot) << "from before a restart";
+  life = now;
+  EXPECT_FALSE(apply(Kind::kSnapshot, 5, false, true)->need_snapshot);
+  EXPECT_EQ(apply(Kind::kProbe, 5, false, false)->order, 5u);
+  EXPECT_TRUE(apply(Kind::kSnapshot, 5, false, true)->need_snapshot) << "it is over";
 }
 
 TEST_F(ReplicationTest, AfterAPrimaryRestartTheCopiesFollowItsNewLife) {

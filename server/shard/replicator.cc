@@ -12,17 +12,13 @@ namespace {
 
 // The loop looks at least this often, in case its clock is not the one that it waits by.
 constexpr absl::Duration kLookAgain = absl::Seconds(1);
-// A new replica that is no further behind has caught up: updates may wait for it.
-constexpr std::uint64_t kCaughtUpBehindMax = 8;
-
-absl::Status StoppedStatus() { return absl::UnavailableError("the node is shutting down"); }
 
 }  // namespace
 
-Replicator::Replicator(Options options, TakeSnapshot take_snapshot, WriteGone write_gone,
+Replicator::Replicator(Options options, ReadWindow read_window, WriteGone write_gone,
                        OnConfirmed on_confirmed)
     : options_(options),
-      take_snapshot_(std::move(take_snapshot)),
+      read_window_(std::move(read_window)),
       write_gone_(std::move(write_gone)),
       on_confirmed_(std::move(on_confirmed)),
       written_(std::make_shared<Written>(this)) {
@@ -30,17 +26,6 @@ Replicator::Replicator(Options options, TakeSnapshot take_snapshot, WriteGone wr
 }
 
 Replicator::~Replicator() { Stop(); }
-
-void Replicator::BeginStop() {
-  std::list<Waiter> waiters;
-  {
-    MutexLock lock(mu_);
-    stopping_ = true;
-    waiters.swap(waiters_);
-    changed_.NotifyAll();
-  }
-  for (const Waiter& waiter : waiters) waiter.done(StoppedStatus());
-}
 
 void Replicator::Stop() {
   BeginStop();
@@ -203,12 +188,7 @@ void Replicator::Append(TableId table_id, std::uint64_t order, const SharedUpdat
   table.order = order;
   const std::size_t bytes = update->keep_alive.size();
   for (const StreamPtr& stream : table.streams) {
-    if (stream->backlog.size() >= options_.backlog_max ||
-        stream->backlog_bytes + bytes > options_.backlog_bytes_max) {
-      // Too far behind: the gap asks for a snapshot.
-      stream->backlog.clear();
-      stream->backlog_bytes = 0;
-    }
+    BoundBacklog(*stream, bytes);
     stream->backlog.push_back({order, update, parts, plan_version});
     stream->backlog_bytes += bytes;
   }
@@ -217,24 +197,11 @@ void Replicator::Append(TableId table_id, std::uint64_t order, const SharedUpdat
   changed_.NotifyAll();
 }
 
-void Replicator::Wait(std::vector<TableOrder> orders, absl::Time deadline,
-                      std::function<void(absl::Status)> done) {
-  {
-    MutexLock lock(mu_);
-    if (!stopping_) {
-      waiters_.push_back({std::move(orders), deadline, std::move(done)});
-      work_ = true;
-      changed_.NotifyAll();
-      return;
-    }
-  }
-  done(StoppedStatus());
-}
-
 void Replicator::Loop() {
   for (;;) {
     TakeWritten();
-    const absl::Time look_again = std::min(Pump(), FinishWaiters());
+    const absl::Time next_step = Pump();  // First: a copy that begins anew holds no update.
+    const absl::Time look_again = std::min(next_step, FinishWaiters());
     MutexLock lock(mu_);
     while (!work_ && !stopping_) {
       const absl::Duration left = look_again - options_.clock->Now();
@@ -280,156 +247,241 @@ void Replicator::TakeWritten() {
 absl::Time Replicator::Pump() {
   const absl::Time now = options_.clock->Now();
   absl::Time look_again = absl::InfiniteFuture();
-  std::vector<std::pair<TableId, StreamPtr>> sends, snapshots;
+  ReplicaTransport* transport = nullptr;
+  std::vector<FlightPtr> flights;
+  std::vector<Read> reads;
   {
     MutexLock lock(mu_);
     if (stopping_ || transport_ == nullptr) return look_again;
+    transport = transport_;
     for (const auto& [id, table] : tables_) {
       if (!table.has_begun) continue;
       for (const StreamPtr& stream : table.streams) {
-        const Action action = Next(id, table, *stream, now);
-        if (action == Action::kNone) {
-          const absl::Time idle_until = stream->last_heard + options_.probe_interval;
-          if (!stream->in_flight) {
-            look_again = std::min(look_again, std::max(stream->not_before, idle_until));
-          }
-          continue;
+        Step step = Next(id, table, *stream, now);
+        for (; step.action != Step::Action::kNone; step = Next(id, table, *stream, now)) {
+          const bool sends = step.action == Step::Action::kSend;
+          if (sends) flights.push_back(TakeOff(id, stream, std::move(step)));
+          if (!sends) reads.push_back(TakeRead(id, table, stream));
+          ++in_flight_;
         }
-        stream->in_flight = true;
-        ++in_flight_;
-        (action == Action::kSend ? sends : snapshots).emplace_back(id, stream);
+        look_again = std::min(look_again, step.look_again);
       }
     }
   }
-  for (const auto& [id, stream] : sends) Send(id, stream);
-  for (const auto& [id, stream] : snapshots) {
-    take_snapshot_(id, [this, stream = stream](absl::StatusOr<TableSnapshot> snapshot) {
-      HandleSnapshot(stream, std::move(snapshot));
+  // In their order: only the network changes it.
+  for (const FlightPtr& flight : flights) {
+    transport->Send(
+        flight->node, flight->message, options_.timeout,
+        [this, flight](const absl::StatusOr<ReplicaAck>& ack) { HandleAck(*flight, ack); });
+  }
+  for (const Read& read : reads) {
+    read_window_(read.table, read.number, [this, read](absl::StatusOr<TableWindow> window) {
+      HandleWindow(*read.stream, read.attempt, std::move(window));
     });
   }
   return look_again;
 }
 
-Replicator::Action Replicator::Next(TableId id, const Table& table, Stream& stream,
-                                    absl::Time now) {
-  if (stream.in_flight || now < stream.not_before) return Action::kNone;
-  stream.message = ReplicaMessage{};
-  stream.message.table = id;
-  stream.message.reign = table.reign;
-  stream.message.order = table.order;
-  stream.message.plan_version = plan_version_;
-  stream.message.term = table.term;
-  stream.message.life = stream.life;
-  if (!stream.probed) return Action::kSend;
-  if (!stream.snapshot.empty()) {
-    PrepareSnapshotPiece(stream);
-    return Action::kSend;
+Replicator::Step Replicator::Next(TableId id, const Table& table, Stream& stream, absl::Time now) {
+  Step step;
+  if (stream.is_busy) return step;
+  if (now < stream.not_before) {
+    step.look_again = stream.not_before;
+    return step;
   }
-  if (stream.need_snapshot) return Action::kTakeSnapshot;
-  if (stream.acked < table.order) {
-    if (stream.backlog.empty() || stream.backlog.front().order != stream.acked + 1) {
-      return Action::kTakeSnapshot;
+  step.message.table = id;
+  step.message.reign = table.reign;
+  step.message.order = table.order;
+  step.message.plan_version = plan_version_;
+  step.message.term = table.term;
+  step.message.life = stream.life;
+  step.action = Step::Action::kSend;
+  if (!stream.probed) return step;
+  const Entry* const entry = stream.sent < table.order ? NextEntry(stream) : nullptr;
+  // The first window of a copy needs no updates before it.
+  const bool begins = stream.copying.has_value() && stream.copying->windows == 0;
+  const bool is_lost = stream.sent < table.order && entry == nullptr && !begins;
+  if (stream.need_snapshot || is_lost) BeginCopy(stream);
+  if (stream.copying.has_value()) {
+    Copying& copy = *stream.copying;
+    if (!copy.is_reading && !copy.window.has_value()) return {.action = Step::Action::kRead};
+    if (copy.window.has_value() && (begins || stream.at >= copy.limit)) {
+      PrepareWindow(stream, step.message);
+      return step;
     }
-    PrepareUpdate(stream);
-    return Action::kSend;
+    if (begins || stream.sent >= copy.limit) return {};  // A window, or answers, are on their way.
   }
-  stream.message.serves = MayServe(stream, stream.acked);
-  if (stream.message.serves && !stream.is_confirmed) return Action::kSend;
-  return now >= stream.last_heard + options_.probe_interval ? Action::kSend : Action::kNone;
+  if (entry != nullptr) {
+    step.bytes = entry->update->keep_alive.size();
+    if (!HasRoom(stream, step.bytes)) return {};
+    PrepareUpdate(stream, *entry, step.message);
+    return step;
+  }
+  if (stream.at < stream.sent) return {};  // Answers are on their way.
+  step.message.serves = MayServe(stream, stream.acked);
+  if (step.message.serves && !stream.is_confirmed) return step;
+  if (now >= stream.last_heard + options_.probe_interval) return step;
+  return {.look_again = stream.last_heard + options_.probe_interval};
 }
 
-void Replicator::PrepareUpdate(Stream& stream) {
-  const Entry& entry = stream.backlog.front();
+const Replicator::Entry* Replicator::NextEntry(const Stream& stream) {
+  if (stream.backlog.empty() || stream.backlog.front().order > stream.sent + 1) return nullptr;
+  return &stream.backlog[stream.sent + 1 - stream.backlog.front().order];
+}
+
+bool Replicator::HasRoom(const Stream& stream, std::size_t bytes) const {
+  if (stream.updates_out == 0) return true;
+  // The first one of an attempt may find out that the replica takes none now.
+  return stream.is_flowing && stream.updates_out <= stream.early_max &&
+         stream.updates_out < options_.out_max &&
+         stream.bytes_out + bytes <= options_.out_bytes_max;
+}
+
+void Replicator::PrepareUpdate(const Stream& stream, const Entry& entry, ReplicaMessage& message) {
   const UpdateBatch& all = entry.update->batch;
-  ReplicaMessage& message = stream.message;
   message.kind = ReplicaMessage::Kind::kUpdate;
   message.order = entry.order;
-  message.serves = MayServe(stream, entry.order);
+  message.serves = !stream.copying.has_value() && MayServe(stream, entry.order);
   message.update = all;
   message.update.plan_version = entry.plan_version;
   message.update.parts.clear();
   for (const std::uint32_t part : entry.parts) message.update.parts.push_back(all.parts[part]);
+  message.memory = entry.update;
 }
 
-void Replicator::PrepareSnapshotPiece(Stream& stream) {
-  ReplicaMessage& message = stream.message;
+void Replicator::PrepareWindow(Stream& stream, ReplicaMessage& message) {
+  Copying& copy = *stream.copying;
   message.kind = ReplicaMessage::Kind::kSnapshot;
-  message.order = stream.snapshot_order;
-  message.row_block = std::move(stream.snapshot.front());
-  message.first = !stream.snapshot_begun;
-  stream.snapshot.pop_front();
-  message.last = stream.snapshot.empty();
-  if (message.last) message.windows = std::move(stream.snapshot_windows);
-  stream.snapshot_begun = true;
+  message.order = copy.window->order;
+  message.row_block = std::move(copy.window->row_block);
+  message.first = copy.windows == 0;
+  message.last = copy.window->is_last;
+  message.windows = std::move(copy.window->updates);
+  copy.window.reset();
 }
 
-void Replicator::Send(TableId id, const StreamPtr& stream) {
-  NodeSpec node;
-  ReplicaTransport* transport = nullptr;
-  {
-    MutexLock lock(mu_);
-    node = stream->node;
-    transport = transport_;
+Replicator::FlightPtr Replicator::TakeOff(TableId id, const StreamPtr& stream, Step step) {
+  const auto flight = std::make_shared<const Flight>(Flight{.table = id,
+                                                            .stream = stream,
+                                                            .attempt = stream->attempt,
+                                                            .node = stream->node,
+                                                            .bytes = step.bytes,
+                                                            .message = std::move(step.message)});
+  if (!flight->is_update()) {
+    stream->is_busy = true;
+    return flight;
   }
-  // stream->message is not touched until the answer arrives.
-  transport->Send(
-      node, stream->message, options_.timeout,
-      [this, id, stream](const absl::StatusOr<ReplicaAck>& ack) { HandleAck(id, stream, ack); });
+  stream->sent = flight->message.order;
+  ++stream->updates_out;
+  stream->bytes_out += flight->bytes;
+  return flight;
 }
 
-void Replicator::Landed(Stream& stream) {
-  stream.in_flight = false;
+// All updates that are known now will be in the first window, or out of use.
+void Replicator::BeginCopy(Stream& stream) {
+  ++stream.attempt;
+  stream.need_snapshot = false;
+  stream.is_flowing = false;
+  stream.backlog.clear();
+  stream.backlog_bytes = 0;
+  stream.copying.emplace();
+}
+
+Replicator::Read Replicator::TakeRead(TableId id, const Table& table, const StreamPtr& stream) {
+  stream->copying->is_reading = true;
+  stream->copying->limit = table.order;
+  return {id, stream->copying->windows, stream, stream->attempt};
+}
+
+void Replicator::Landed() {
   --in_flight_;
   work_ = true;
   changed_.NotifyAll();
 }
 
-void Replicator::HandleAck(TableId id, const StreamPtr& stream,
-                           const absl::StatusOr<ReplicaAck>& ack) {
+void Replicator::HandleAck(const Flight& flight, const absl::StatusOr<ReplicaAck>& ack) {
+  Stream& stream = *flight.stream;
   std::optional<CopyGone> gone;
   {
     MutexLock lock(mu_);
-    if (ack.ok() && ack->gone && stream->is_leaving) gone = {id, stream->node.id};
+    const bool is_gone = ack.ok() && ack->gone && flight.attempt == stream.attempt;
+    if (is_gone && stream.is_leaving) gone = {flight.table, stream.node.id};
   }
   // Until that is written down, the node is asked again.
   if (gone.has_value()) write_gone_(*gone, WhenWritten(*gone));
   MutexLock lock(mu_);
-  const auto table = tables_.find(id);
-  if (!stream->removed && table != tables_.end()) {
+  if (flight.is_update()) {
+    --stream.updates_out;
+    stream.bytes_out -= flight.bytes;
+  } else {
+    stream.is_busy = false;
+  }
+  const auto table = tables_.find(flight.table);
+  if (!stream.removed && table != tables_.end() && flight.attempt == stream.attempt) {
     if (ack.ok()) {
-      Accept(table->second, *stream, *ack);
+      Accept(table->second, flight, *ack);
     } else {
-      if (stream->backoff == absl::ZeroDuration()) {
-        LogWarning("shard", "replica does not answer table=", ToInt(id),
-                   " node=", stream->node.name, " status=", ack.status().ToString());
+      if (stream.backoff == absl::ZeroDuration()) {
+        LogWarning("shard", "replica does not answer table=", ToInt(flight.table),
+                   " node=", stream.node.name, " status=", ack.status().ToString());
       }
-      BackOff(*stream);
+      BackOff(stream);
     }
   }
-  Landed(*stream);
+  Landed();
 }
 
-void Replicator::Accept(Table& table, Stream& stream, const ReplicaAck& ack) {
-  const ReplicaMessage& message = stream.message;
+void Replicator::Accept(Table& table, const Flight& flight, const ReplicaAck& ack) {
+  Stream& stream = *flight.stream;
+  const ReplicaMessage& message = flight.message;
   stream.last_heard = options_.clock->Now();
   if (ack.gone) {
     stream.is_gone = stream.is_leaving;
     return BackOff(stream);
   }
-  const bool snapshot_refused =
-      message.kind == ReplicaMessage::Kind::kSnapshot && ack.need_snapshot;
+  const bool is_snapshot = message.kind == ReplicaMessage::Kind::kSnapshot;
+  const bool snapshot_refused = is_snapshot && ack.need_snapshot;
   if (snapshot_refused || ack.order > table.order) return BackOff(stream);
+  // A copy that has begun anew is asked where it is: earlier answers are of what it does not have.
+  const bool is_done = ack.need_snapshot || ack.order >= message.order;
+  if (flight.is_update() && (ack.life != stream.life || !is_done)) return BackOff(stream);
   stream.backoff = absl::ZeroDuration();
   stream.probed = true;
-  stream.need_snapshot = ack.need_snapshot;
-  stream.is_confirmed = message.serves && ack.life == message.life;
+  const bool is_probe = message.kind == ReplicaMessage::Kind::kProbe;
+  const bool goes_on = is_probe && ack.need_snapshot && MayGoOn(stream, ack);
+  if (is_probe && !goes_on) stream.copying.reset();
+  stream.need_snapshot = ack.need_snapshot && !goes_on;
+  if (ack.life != stream.life) stream.is_confirmed = false;
   stream.life = ack.life;
-  if (!ack.need_snapshot && (message.kind != ReplicaMessage::Kind::kSnapshot || message.last)) {
-    stream.acked = ack.order;
-    DropBacklog(stream, ack.order);
-    Count(table, stream);
+  if (is_probe) stream.early_max = ack.early_max;
+  if (stream.need_snapshot) {
+    ++stream.attempt;  // Answers to updates that are out say the same.
+  } else {
+    Arrive(table, stream, flight, ack.order);
   }
   ShowLag(table);
+}
+
+void Replicator::Arrive(const Table& table, Stream& stream, const Flight& flight,
+                        std::uint64_t order) {
+  if (flight.is_update()) {
+    stream.is_flowing = true;
+    stream.at = std::max(stream.at, order);
+  } else {
+    stream.at = stream.sent = order;
+  }
+  DropBacklog(stream, order);
+  const bool is_window = flight.message.kind == ReplicaMessage::Kind::kSnapshot;
+  if (is_window) ++stream.copying->windows;
+  if (flight.message.last) {
+    LogInfo("shard", "a copy is made node=", stream.node.name, " order=", order,
+            " windows=", stream.copying->windows);
+    stream.copying.reset();
+  }
+  if (stream.copying.has_value()) return;
+  stream.acked = stream.at;
+  if (flight.message.serves && stream.life == flight.message.life) stream.is_confirmed = true;
+  Count(table, stream);
 }
 
 void Replicator::ShowLag(const Table& table) {
@@ -442,7 +494,10 @@ void Replicator::ShowLag(const Table& table) {
 
 void Replicator::Count(const Table& table, Stream& stream) {
   if (!stream.is_counted) {
-    if (stream.acked + kCaughtUpBehindMax < table.order) return;
+    const bool is_near = stream.acked + kCaughtUpBehindMax >= table.order;
+    // One that lacks updates that are not kept any more gets a copy first.
+    const bool is_kept = is_near && NextEntry(stream) != nullptr;
+    if (!is_kept && stream.sent < table.order) return;
     LogInfo("shard", "a new copy has caught up node=", stream.node.name, " order=", stream.acked);
     stream.is_counted = true;
     stream.floor = table.order;  // No update has waited for this copy so far.
@@ -450,28 +505,35 @@ void Replicator::Count(const Table& table, Stream& stream) {
   stream.floor = std::max(stream.floor, stream.acked);
 }
 
-void Replicator::HandleSnapshot(const StreamPtr& stream, absl::StatusOr<TableSnapshot> snapshot) {
+void Replicator::HandleWindow(Stream& stream, std::uint64_t attempt,
+                              absl::StatusOr<TableWindow> window) {
   MutexLock lock(mu_);
-  if (snapshot.ok()) {
-    EMBLA_CHECK(!snapshot->row_blocks.empty());
-    LogInfo("shard", "sending a snapshot node=", stream->node.name, " order=", snapshot->order,
-            " blocks=", snapshot->row_blocks.size());
-    stream->snapshot_order = snapshot->order;
-    stream->snapshot_begun = false;
-    stream->need_snapshot = false;
-    for (Buffer& block : snapshot->row_blocks) stream->snapshot.push_back(std::move(block));
-    stream->snapshot_windows = std::move(snapshot->windows);
-  } else if (!stream->removed) {
-    BackOff(*stream);
+  if (attempt == stream.attempt) {  // Else what came before has failed, and it is read again.
+    Copying& copy = *stream.copying;
+    copy.is_reading = false;
+    if (window.ok()) {
+      if (copy.windows == 0) {
+        LogInfo("shard", "copying a table node=", stream.node.name, " order=", window->order);
+      }
+      copy.limit = window->order;
+      copy.window = *std::move(window);
+    } else {
+      LogWarning("shard", "a copy is not made node=", stream.node.name,
+                 " status=", window.status().ToString());
+      BackOff(stream);
+    }
   }
-  Landed(*stream);
+  Landed();
 }
 
 void Replicator::BackOff(Stream& stream) {
+  ++stream.attempt;
   stream.probed = false;
+  stream.is_flowing = false;
   stream.is_confirmed = false;
   stream.need_snapshot = false;
-  stream.snapshot.clear();
+  if (stream.copying.has_value()) stream.copying = Copying{.windows = stream.copying->windows};
+  BoundBacklog(stream, 0);
   stream.backoff = std::clamp(2 * stream.backoff, options_.backoff,
                               std::max(options_.backoff, options_.probe_interval));
   stream.not_before = options_.clock->Now() + stream.backoff;
@@ -484,48 +546,13 @@ void Replicator::DropBacklog(Stream& stream, std::uint64_t up_to) {
   }
 }
 
-absl::Status Replicator::Missing(const Waiter& waiter) const {
-  for (const auto& [id, order] : waiter.orders) {
-    const auto table = tables_.find(id);
-    if (table != tables_.end() && !table->second.is_planned) {
-      return absl::UnavailableError(absl::StrCat(
-          "a new plan of table ", ToInt(id), " is being installed; send the same update again"));
-    }
-    if (table == tables_.end() || table->second.is_outgoing || !table->second.has_begun) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the primary copy of table ", ToInt(id),
-                       " is on another node now; send the same update there"));
-    }
-    for (const StreamPtr& stream : table->second.streams) {
-      if (!stream->is_counted || stream->is_gone || stream->acked >= order) continue;
-      return absl::UnavailableError(
-          absl::StrCat("node ", stream->node.name,
-                       ", which has a copy of the table, has not confirmed the "
-                       "update before the deadline; send the same update again"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Time Replicator::FinishWaiters() {
-  const absl::Time now = options_.clock->Now();
-  absl::Time next_deadline = absl::InfiniteFuture();
-  std::vector<std::pair<std::function<void(absl::Status)>, absl::Status>> finished;
-  {
-    MutexLock lock(mu_);
-    for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
-      absl::Status missing = Missing(*waiter);
-      if (absl::IsUnavailable(missing) && now < waiter->deadline) {
-        next_deadline = std::min(next_deadline, waiter->deadline);
-        ++waiter;
-        continue;
-      }
-      finished.emplace_back(std::move(waiter->done), std::move(missing));
-      waiter = waiters_.erase(waiter);
-    }
-  }
-  for (const auto& [done, status] : finished) done(status);
-  return next_deadline;
+void Replicator::BoundBacklog(Stream& stream, std::size_t more) const {
+  const std::size_t times = stream.probed ? kAnsweringTimes : 1;
+  const bool is_too_long = stream.backlog.size() >= times * options_.backlog_max ||
+                           stream.backlog_bytes + more > times * options_.backlog_bytes_max;
+  if (!is_too_long) return;
+  stream.backlog.clear();
+  stream.backlog_bytes = 0;
 }
 
 }  // namespace embla

@@ -2,12 +2,26 @@
 // has a copy of the table, and tells when all of them have applied it. docs/replication.md.
 //
 // Per table and replica there is one stream: a probe asks where the replica is, then come the
-// updates that it lacks, one at a time, or a copy of the table when the gap is too wide. A message
-// that fails is tried again, after a probe, for as long as the plan has the replica.
+// updates that it lacks, or a copy of the table when the gap is too wide (below). Once an update
+// has been answered, others follow it before they are answered themselves, as many as the
+// replica takes before their turn (CopyInbox): a link's delay then costs an update time, and a
+// table no updates.
 //
-// A replica that the plan adds is brought up to date first; only then do updates wait for it, and
-// it is told to serve lookups. One that the plan takes away is waited for until it says that it has
-// heard of that: before, it answers lookups.
+// After a failure begins another attempt, with a probe, for as long as the plan has the replica.
+// Answers to messages of earlier attempts count for nothing: who gave them may be gone.
+//
+// A copy is made of windows, each of some rows as they are after some update l. Updates up to l are
+// sent before the window, and none behind it before it has arrived: so it comes to rows to which
+// the same updates were applied, wrong as they may have been, and it makes them right. When the
+// last window has arrived, all rows are those of one moment. The next window is read when the one
+// before has arrived: so one is in memory, and no device waits for a copy. After a failure the copy
+// goes on with the window that has not arrived, if its life is the same. A window is always read
+// behind all updates that were ever sent: so none that is late can overtake it.
+//
+// A replica that the plan adds is brought up to date first; only then is it counted: updates wait
+// for it, and it is told to serve lookups. Trainers may be faster than that, so before, updates
+// wait while the replica answers and is too far behind, for a limited time each. One that the plan
+// takes away is waited for until it says that it has heard of that: before, it answers lookups.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +31,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -40,15 +55,16 @@ struct SharedUpdate {
 };
 using SharedUpdatePtr = std::shared_ptr<const SharedUpdate>;
 
-// A copy of a table at one moment.
-struct TableSnapshot {
+// Rows of a table as they are after update `order`.
+struct TableWindow {
   std::uint64_t order = 0;
-  std::vector<Buffer> row_blocks;  // At least one.
-  UnitWindows windows;             // The updates that the rows contain.
+  Buffer row_block;  // core/rows/row_block.h, with state.
+  bool is_last = false;
+  UnitWindows updates;  // In the last window: which ones the table has.
 };
-using SnapshotDone = std::function<void(absl::StatusOr<TableSnapshot>)>;
-// Makes a snapshot of a table; `done` runs once, on any thread.
-using TakeSnapshot = std::function<void(TableId table, SnapshotDone done)>;
+using WindowDone = std::function<void(absl::StatusOr<TableWindow>)>;
+// Reads window `number` of a table, from 0; `done` runs once, on any thread.
+using ReadWindow = std::function<void(TableId table, std::size_t number, WindowDone done)>;
 // Writes down that `node`, which was to lose its copy, has lost it; `done` runs once, on any
 // thread.
 using WriteGone =
@@ -60,14 +76,23 @@ using OnConfirmed = std::function<void(TableId table)>;
 class Replicator {
  public:
   struct Options {
+    // Updates kept for a replica that does not answer; for one that does, kAnsweringTimes as much:
+    // acknowledgements wait for it, so the rest are updates that trainers have under way.
     std::size_t backlog_max = 1024;
     std::size_t backlog_bytes_max = std::size_t{256} << 20;
+    // A new copy may be so far behind while it is made, and half a backlog. A window comes behind
+    // all that: less would cost training more, more would make the copy last longer.
+    std::size_t copy_behind_max = 512;
+    std::size_t copy_behind_bytes_max = std::size_t{32} << 20;
+    // Updates of a stream without an answer; their bytes, unless it is one.
+    std::size_t out_max = 64;
+    std::size_t out_bytes_max = std::size_t{32} << 20;
     absl::Duration timeout = absl::Seconds(5);
     absl::Duration backoff = absl::Milliseconds(20);
     absl::Duration probe_interval = absl::Seconds(1);
     const Clock* clock = &Clock::Real();  // Not owned; of deadlines only.
   };
-  Replicator(Options options, TakeSnapshot take_snapshot, WriteGone write_gone,
+  Replicator(Options options, ReadWindow read_window, WriteGone write_gone,
              OnConfirmed on_confirmed);
   ~Replicator();
 
@@ -118,8 +143,10 @@ class Replicator {
   void Append(TableId table, std::uint64_t order, const SharedUpdatePtr& update,
               const std::vector<std::uint32_t>& parts, PlanVersion plan_version);
 
-  // Calls `done` once all replicas have applied the named orders, or with Unavailable, naming a
-  // replica, when `deadline` has passed. FailedPrecondition: another node leads a table now.
+  // Calls `done` once all replicas that count have applied the named orders, or with Unavailable,
+  // naming a replica, when `deadline` has passed. A replica that is being brought up to date, and
+  // is too far behind, delays it by Options::timeout at most, and by half of the time that is left.
+  // FailedPrecondition: another node leads a table now.
   using TableOrder = std::pair<TableId, std::uint64_t>;
   void Wait(std::vector<TableOrder> orders, absl::Time deadline,
             std::function<void(absl::Status)> done);
@@ -130,6 +157,15 @@ class Replicator {
     SharedUpdatePtr update;
     std::vector<std::uint32_t> parts;
     PlanVersion plan_version;
+  };
+  // A copy of the table that is being made.
+  struct Copying {
+    std::size_t windows = 0;  // So many have arrived.
+    bool is_reading = false;
+    std::optional<TableWindow> window = {};  // Read, and not sent.
+    // No update behind it is sent before the window: the window's place or, while that is being
+    // read, the table's order when that began.
+    std::uint64_t limit = 0;
   };
   // To one replica of one table.
   struct Stream {
@@ -143,25 +179,47 @@ class Replicator {
     std::uint64_t life = 0;     // Life of the copy.
     bool is_confirmed = false;  // The copy knows that it may serve.
 
-    bool probed = false;  // `acked` is what the replica said, and nothing has failed since.
-    std::uint64_t acked = 0;
-    std::deque<Entry> backlog;  // Consecutive orders, up to the table's.
+    std::uint64_t attempt = 0;
+    bool probed = false;      // `at` is what the replica said, and nothing has failed since.
+    std::uint64_t at = 0;     // The last update that it has applied, to right rows or wrong ones.
+    std::uint64_t acked = 0;  // The last one that it has, with all its rows.
+    std::uint64_t sent = 0;   // The last one that is applied there or out.
+    std::uint64_t early_max = 0;  // How far before its turn the replica takes an update.
+    bool is_flowing = false;      // An update of this attempt has been acked.
+    std::deque<Entry> backlog;    // Consecutive orders, up to the table's.
     std::size_t backlog_bytes = 0;
 
     bool need_snapshot = false;
-    std::deque<Buffer> snapshot;  // Pieces to be sent.
-    UnitWindows snapshot_windows;
-    std::uint64_t snapshot_order = 0;
-    bool snapshot_begun = false;
+    std::optional<Copying> copying;
 
-    bool in_flight = false;  // A message is out, or a snapshot is being made.
-    ReplicaMessage message;  // The one that is out.
+    bool is_busy = false;         // A probe or a window is out.
+    std::size_t updates_out = 0;  // Including those of earlier attempts.
+    std::size_t bytes_out = 0;
     absl::Duration backoff;
     absl::Time not_before = absl::InfinitePast();
     absl::Time last_heard = absl::InfinitePast();
   };
   // Shared with the calls in flight: a plan may drop the stream meanwhile.
   using StreamPtr = std::shared_ptr<Stream>;
+  // A message that is out.
+  struct Flight {
+    TableId table{};
+    StreamPtr stream;
+    std::uint64_t attempt = 0;
+    NodeSpec node;
+    std::size_t bytes = 0;  // Memory of an update.
+    ReplicaMessage message;
+
+    bool is_update() const { return message.kind == ReplicaMessage::Kind::kUpdate; }
+  };
+  using FlightPtr = std::shared_ptr<const Flight>;
+  // A window that is being read.
+  struct Read {
+    TableId table{};
+    std::size_t number = 0;
+    StreamPtr stream;
+    std::uint64_t attempt = 0;
+  };
   struct Table {
     bool has_begun = false;
     bool is_planned = false;   // `streams` are those of a plan.
@@ -183,9 +241,18 @@ class Replicator {
   struct Waiter {
     std::vector<TableOrder> orders;
     absl::Time deadline;
+    absl::Time held_until;  // By replicas that do not count yet.
     std::function<void(absl::Status)> done;
   };
-  enum class Action : std::uint8_t { kNone, kSend, kTakeSnapshot };
+  // The next step of a stream.
+  struct Step {
+    enum class Action : std::uint8_t { kNone, kSend, kRead };
+
+    Action action = Action::kNone;
+    absl::Time look_again = absl::InfiniteFuture();  // kNone: unless something happens before.
+    std::size_t bytes = 0;                           // kSend: memory of an update.
+    ReplicaMessage message = {};                     // kSend.
+  };
 
   // The streams of `old` under a new plan; `old` is null for a table that is new here.
   Table NextTable(const Plan& plan, const ReplicatedTable& wanted, const Table* old)
@@ -199,36 +266,60 @@ class Replicator {
   // Begins everything that can be begun; returns when to look again at the latest.
   absl::Time Pump();
   // Decides and prepares what `stream` does next.
-  Action Next(TableId id, const Table& table, Stream& stream, absl::Time now)
+  Step Next(TableId id, const Table& table, Stream& stream, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The next update to send; null: it is not kept any more.
+  static const Entry* NextEntry(const Stream& stream);
+  bool HasRoom(const Stream& stream, std::size_t bytes) const;
   // Whether a replica at `order` has every acknowledged update, and will have.
   static bool MayServe(const Stream& stream, std::uint64_t order) {
     return stream.is_counted && !stream.is_leaving && stream.life != 0 && order >= stream.floor;
   }
-  void PrepareUpdate(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PrepareSnapshotPiece(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Send(TableId id, const StreamPtr& stream);
+  static void PrepareUpdate(const Stream& stream, const Entry& entry, ReplicaMessage& message);
+  static void PrepareWindow(Stream& stream, ReplicaMessage& message);
+  // Whether a replica with half a copy has all windows of `stream` that have arrived.
+  static bool MayGoOn(const Stream& stream, const ReplicaAck& ack) {
+    return stream.copying.has_value() && stream.copying->windows > 0 && ack.life == stream.life;
+  }
+  static void BeginCopy(Stream& stream);
+  // These note that a step is done.
+  static Read TakeRead(TableId id, const Table& table, const StreamPtr& stream);
+  FlightPtr TakeOff(TableId id, const StreamPtr& stream, Step step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  void HandleAck(TableId id, const StreamPtr& stream, const absl::StatusOr<ReplicaAck>& ack);
-  void Accept(Table& table, Stream& stream, const ReplicaAck& ack)
+  void HandleAck(const Flight& flight, const absl::StatusOr<ReplicaAck>& ack);
+  void Accept(Table& table, const Flight& flight, const ReplicaAck& ack)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The replica is at `order`, by an answer of this attempt.
+  void Arrive(const Table& table, Stream& stream, const Flight& flight, std::uint64_t order)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Begins to count a stream that has caught up.
   void Count(const Table& table, Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // In the metrics: while updates wait for an answer, too.
   static void ShowLag(const Table& table);
-  void HandleSnapshot(const StreamPtr& stream, absl::StatusOr<TableSnapshot> snapshot);
-  // Begins again with a probe, later.
+  void HandleWindow(Stream& stream, std::uint64_t attempt, absl::StatusOr<TableWindow> window);
+  // Begins another attempt, later.
   void BackOff(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropBacklog(Stream& stream, std::uint64_t up_to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Landed(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Drops all of the backlog if it would become too long: the gap asks for a copy.
+  void BoundBacklog(Stream& stream, std::size_t more) const;
+  void Landed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // OK when nothing keeps `waiter` from its answer.
   absl::Status Missing(const Waiter& waiter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether a replica that does not count yet is too far behind for `waiter` to be answered.
+  bool IsHeld(const Waiter& waiter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsTooFarBehind(const Stream& stream) const;
   // Answers callers that have waited long enough; returns the next deadline.
   absl::Time FinishWaiters();
 
+  // A new replica that is no further behind has caught up, as has one that lacks nothing but what
+  // is on its way: updates may wait for it.
+  static constexpr std::uint64_t kCaughtUpBehindMax = 64;
+  static constexpr std::size_t kAnsweringTimes = 4;
+
   const Options options_;
-  const TakeSnapshot take_snapshot_;
+  const ReadWindow read_window_;
   const WriteGone write_gone_;
   const OnConfirmed on_confirmed_;
   const std::shared_ptr<Written> written_;

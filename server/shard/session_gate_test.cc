@@ -128,5 +128,13 @@ TEST_F(SessionGateAdmit, GoesOnWhereTheProcessBeforeWas) {
   EXPECT_THAT(Admit(std::uint64_t{1} << 40, 1), StatusIs(Code::kInvalidArgument));
 }
 
+// Sessions that are granted and never close, as of trainers without a name.
+TEST_F(SessionGateTest, RemembersABoundedNumberOfSessions) {
+  for (std::uint64_t n = 1; n <= SessionGate::kSessionsMax + 1000; ++n) {
+    ASSERT_THAT(Admit(1, 1, SessionId{ToInt(kSession) + n}), IsOk());
+  }
+  EXPECT_EQ(gate_.seen().size(), SessionGate::kSessionsMax);
+}
+
 }  // namespace
 }  // namespace embla

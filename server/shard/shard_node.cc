@@ -65,7 +65,9 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, Buff
       tables_(std::make_shared<const NodeTables>()),
       replicator_(
           ReplicatorOptions(options_),
-          [this](TableId table, SnapshotDone done) { TakeSnapshot(table, std::move(done)); },
+          [this](TableId table, std::size_t number, WindowDone done) {
+            ReadCopy(table, number, std::move(done));
+          },
           [this](const CopyGone& gone, const std::function<void(absl::Status)>& done) {
             WriteGone(gone, done);
           },
@@ -91,8 +93,9 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, Buff
 }
 
 ShardNodeImpl::~ShardNodeImpl() {
-  // The replicator makes snapshots with the executors, and this node stores them.
+  // The replicator reads rows with the executors, and this node stores them.
   replicator_.Stop();
+  CloseInboxes();
   units_->Stop();
   executors_->Stop();  // Its last tasks still submit others.
   StopSteps(*tables(), absl::UnavailableError("the node is stopping"));
@@ -100,7 +103,14 @@ ShardNodeImpl::~ShardNodeImpl() {
 
 void ShardNodeImpl::BeginStop() {
   replicator_.BeginStop();
+  CloseInboxes();
   StopSteps(*tables(), absl::UnavailableError("the node is stopping"));
+}
+
+void ShardNodeImpl::CloseInboxes() {
+  for (const auto& [id, table] : tables()->tables) {
+    if (table->inbox != nullptr) table->inbox->Close();
+  }
 }
 
 void ShardNodeImpl::StopSteps(const NodeTables& tables, const absl::Status& why) {
@@ -175,7 +185,7 @@ absl::Status ShardNodeImpl::Install(PlanPtr plan, NodeId self, const NodeImage* 
     return Annotate(same, context());
   }
   if (ToInt(plan->version()) <= ToInt(old->plan->version())) return absl::OkStatus();
-  absl::StatusOr<NodeTablesPtr> next = NextTables(*old, plan, self, Maker());
+  absl::StatusOr<NodeTablesPtr> next = NextTables(*old, plan, self, Maker(), image);
   if (next.ok() && image != nullptr) next = WithImage(**next, *image, options_.clock->Now());
   if (!next.ok()) return Annotate(next.status(), context());
   if (const absl::Status taken = TakeOver(*old, **next); !taken.ok()) {
@@ -375,7 +385,7 @@ std::vector<std::string> ShardNodeImpl::device_stopped() const {
 absl::Status ShardNodeOptions::Validate() const {
   EMBLA_RETURN_IF_ERROR(CheckDevices(*this));
   if (threads_per_device == 0 || queued_requests_max_per_device == 0 || queued_bytes_max == 0 ||
-      reply_bytes_max == 0 || replica_backlog_max == 0) {
+      reply_bytes_max == 0 || replica_backlog_max == 0 || replica_window_rows_max < 1) {
     return absl::InvalidArgumentError("threads and limits of a node are at least 1");
   }
   if (replica_timeout <= absl::ZeroDuration() || replica_backoff <= absl::ZeroDuration() ||

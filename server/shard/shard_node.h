@@ -68,6 +68,8 @@ struct ShardNodeOptions {
   std::size_t replica_backlog_max = 1024;  // Updates kept per replica; a replica further behind
                                            // gets a copy of the table instead.
   std::size_t replica_backlog_bytes_max = std::size_t{256} << 20;  // The same, in bytes.
+  // Rows of a window of a copy, which has about 1 MiB otherwise.
+  std::int64_t replica_window_rows_max = std::int64_t{1} << 40;
   absl::Duration replica_timeout = absl::Seconds(5);  // Deadline of one message to a replica.
   absl::Duration replica_backoff =
       absl::Milliseconds(20);  // Doubles, up to replica_probe_interval.
@@ -168,7 +170,7 @@ class ShardNode {
   // FailedPrecondition (a slice of a data_parallel table would have to move; a plan of another
   // cluster, or for another node), Unavailable (the journal), InvalidArgument.
   virtual absl::Status InstallPlan(PlanPtr plan, NodeId self) = 0;
-  virtual PlanPtr plan() const = 0;
+  virtual PlanPtr plan() const = 0;  // Never null: version 0 before the first one.
 
   // Queues the batch on the devices it touches and returns; `done` runs once, on a device thread
   // or, for early errors, on the caller's. It must not block. The memory behind `batch` must live

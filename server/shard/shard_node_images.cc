@@ -54,21 +54,28 @@ class ReadWindowTask final : public DeviceTask {
       TableShard& shard = *table_->shards[group];
       if (!shard.devices().Has(device)) continue;
       for (const OwnSlice& own : shard.slices(device)) {
-        if (own.columns() != window_.columns || own.present.empty()) continue;
+        if (own.columns() != window_.columns) continue;
+        const bool is_here = own.present.Intersects(window_.rows);
+        if (!is_here && !(window_.is_coming && own.staged.Intersects(window_.rows))) continue;
+        OnDevice& found = by_device_[device];
+        found.is_here |= is_here;
         const auto begun = std::chrono::steady_clock::now();
-        absl::StatusOr<std::optional<Buffer>> bytes = Encode(shard, own);
-        if (!bytes.ok()) by_device_[device].status = bytes.status();
+        absl::StatusOr<std::optional<Buffer>> bytes =
+            Encode(shard, own, is_here ? own.present : own.staged);
+        if (!bytes.ok()) found.status = bytes.status();
         if (!bytes.ok() || !bytes->has_value()) continue;
-        by_device_[device].rows.push_back(
-            {group, journal_.position(), *std::move(*bytes), Since(begun)});
+        std::vector<WindowRows>& rows = is_here ? found.rows : found.staged;
+        rows.push_back({group, journal_.position(), *std::move(*bytes), Since(begun)});
       }
     }
   }
   void Finish() override {
     std::vector<WindowRows> all;
+    // Where a unit is here, what else is reserved for it has nothing of it.
+    const bool is_here = std::ranges::any_of(by_device_, &OnDevice::is_here);
     for (OnDevice& own : by_device_) {
       if (!own.status.ok()) return done_(own.status);
-      std::ranges::move(own.rows, std::back_inserter(all));
+      std::ranges::move(is_here ? own.rows : own.staged, std::back_inserter(all));
     }
     done_(std::move(all));
   }
@@ -76,13 +83,16 @@ class ReadWindowTask final : public DeviceTask {
  private:
   struct OnDevice {
     absl::Status status;
+    bool is_here = false;  // Some of the rows are.
     std::vector<WindowRows> rows;
+    std::vector<WindowRows> staged;
   };
 
-  absl::StatusOr<std::optional<Buffer>> Encode(const TableShard& shard, const OwnSlice& own) const {
+  absl::StatusOr<std::optional<Buffer>> Encode(const TableShard& shard, const OwnSlice& own,
+                                               const RowIntervals& of) const {
     const bool is_bucket = own.ids != nullptr;
-    if (is_bucket && !own.present.ContainsAll(window_.rows)) return std::nullopt;
-    const std::vector<RowId> rows = TakeRows(own);
+    if (is_bucket && !HasBucket(own, of)) return std::nullopt;
+    const std::vector<RowId> rows = TakeRows(own, of);
     // The map of a bucket's ids changes without its rows, too.
     if (rows.empty() && !is_bucket) return std::nullopt;
     absl::StatusOr<Buffer> bytes = is_bucket
@@ -92,13 +102,17 @@ class ReadWindowTask final : public DeviceTask {
     return *std::move(bytes);
   }
 
-  // Rows of the window that are to be read, and count as read. Rows that are still coming in count
-  // when they are present.
-  std::vector<RowId> TakeRows(const OwnSlice& own) const {
+  bool HasBucket(const OwnSlice& own, const RowIntervals& of) const {
+    return of.ContainsAll(window_.rows) &&
+           own.ids->HasBucket(own.ids->BucketAt(window_.rows.begin));
+  }
+
+  // Rows of the window that are to be read, among `of`, and count as read.
+  std::vector<RowId> TakeRows(const OwnSlice& own, const RowIntervals& of) const {
     std::vector<RowId> rows;
     std::vector<std::uint32_t> changed;
     DirtyRows& dirty = *own.store->dirty_rows();
-    const RowIntervals here = own.present.CommonWith(RowIntervals(window_.rows));
+    const RowIntervals here = of.CommonWith(RowIntervals(window_.rows));
     for (const RowInterval& interval : here.intervals()) {
       dirty.Take(DirtyReader::kSnapshots,
                  static_cast<std::uint32_t>(interval.begin - own.slice.row_begin),
@@ -141,8 +155,10 @@ class WriteWindowTask final : public DeviceTask {
       return;
     }
     for (OwnSlice& own : shard.slices(device)) {
-      if (own.columns() != window_.columns || own.present.empty()) continue;
-      if (!own.present.ContainsAll(window_.rows)) continue;
+      if (own.columns() != window_.columns) continue;
+      const bool is_known =
+          own.present.ContainsAll(window_.rows) || own.staged.ContainsAll(window_.rows);
+      if (!is_known) continue;
       by_device_[device].Update(
           WriteChunk(shard, own, ShapeOfBucket(table_->spec, window_), rows_));
     }
@@ -191,7 +207,6 @@ absl::StatusOr<NodeImages::Taken> ShardNodeImpl::Take(
   Taken taken;
   taken.image.self = tables->self;
   taken.image.plan = tables->plan;
-  taken.windows = WindowsOf(planned);
   absl::Status status;
   Mutex mu;
   CondVar changed;
@@ -199,7 +214,7 @@ absl::StatusOr<NodeImages::Taken> ShardNodeImpl::Take(
   const DeviceSet all = DeviceSet::First(executors_->devices());
   const auto work = [&] {
     const auto begun = std::chrono::steady_clock::now();
-    status = TakeStill(planned, &taken.image);
+    status = TakeStill(planned, taken);
     if (status.ok()) status = meanwhile();
     taken.held = Since(begun);
     const MutexLock done(mu);
@@ -213,19 +228,19 @@ absl::StatusOr<NodeImages::Taken> ShardNodeImpl::Take(
   return taken;
 }
 
-absl::Status ShardNodeImpl::TakeStill(const std::vector<PlannedTable>& planned, NodeImage* image) {
-  image->position = journal_->position();
-  image->time = options_.clock->Now();
-  image->closed = sessions_.closed();
-  image->sessions = sessions_.seen();
+absl::Status ShardNodeImpl::TakeStill(const std::vector<PlannedTable>& planned, Taken& taken) {
+  NodeImage& image = taken.image;
+  image.position = journal_->position();
+  image.time = options_.clock->Now();
+  image.closed = sessions_.closed();
+  image.sessions = sessions_.seen();
   for (const PlannedTable& table : planned) {
-    EMBLA_RETURN_IF_ERROR(CheckAtRest(table));
-    if (table.slices.empty()) continue;  // All units have left, each with its record of updates.
-    if (table.table->copy != nullptr && replicator_.HasLeaving(table.spec->id)) {
+    EMBLA_RETURN_IF_ERROR(AddTable(table, image, taken.windows));
+    const bool is_copy = table.table->copy != nullptr && !table.slices.empty();
+    if (is_copy && replicator_.HasLeaving(table.spec->id)) {
       return absl::UnavailableError(
           absl::StrCat("table ", table.spec->name, ": a node is still to lose its copy"));
     }
-    image->tables.push_back(ImageOf(table));
   }
   return absl::OkStatus();
 }

@@ -77,7 +77,7 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
              std::function<void(absl::Status)> done) override;
   void End() override;
   // While all devices stand still. Unavailable: something is on its way.
-  absl::Status TakeStill(const std::vector<PlannedTable>& planned, NodeImage* image);
+  absl::Status TakeStill(const std::vector<PlannedTable>& planned, Taken& taken);
 
   NodeContext Context() {
     return {options_, pool_, devices_, executors_.get(), journal_, &sessions_, &tables_now_};
@@ -89,6 +89,8 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
   void LookAtSteps(TableId table);
   void FollowSteps(const NodeTables& next, std::uint32_t device);
   void StopSteps(const NodeTables& tables, const absl::Status& why);
+  // Answers updates of copies that wait for others.
+  void CloseInboxes();
   NodeTablesPtr tables() const;
   void SetTables(NodeTablesPtr tables);
   TableMaker Maker();
@@ -117,7 +119,7 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
               SessionId origin = SessionId{});
   // NotFound, InvalidArgument: not a ZCH table.
   absl::StatusOr<NodeTable> FindZch(TableId table) const;
-  void TakeSnapshot(TableId table, SnapshotDone done);
+  void ReadCopy(TableId table, std::size_t number, WindowDone done);
   void WriteGone(const CopyGone& gone, const std::function<void(absl::Status)>& done);
   void Confirmed(TableId table, const std::shared_ptr<CopyState>& copy);
   // The copy of a table leads, if it is to and may.
@@ -131,8 +133,12 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
   void ApplyAgain(const DecidedSweep& sweep, Buffer keep_alive, AppliedDone done);
   void ApplyAgain(const ClosedSessions& closed, Buffer keep_alive, AppliedDone done);
   void ApplyAgain(InstalledPlan installed, Buffer keep_alive, AppliedDone done);
+  // The copy that `message` is for. Else it is answered: there is none.
+  const NodeTable* FindCopy(const NodeTables& tables, const ReplicaMessage& message,
+                            const ReplicaDone& done) const;
+  void QueueUpdate(CopyInbox::Update update);
   void Follow(const NodeTablesPtr& tables, const NodeTable& table, ReplicaMessage message,
-              Buffer keep_alive, absl::Time deadline, ReplicaDone done);
+              ReplicaDone done);
   // The copy here of a data_parallel table; null: there is none. Kept by `tables`.
   static const NodeTable* FindCopy(const NodeTables& tables, TableId table);
   void Heard(const NodeTable& table, bool serves, std::uint64_t life, const ReplicaAck& ack);
@@ -150,6 +156,9 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
 
   const ShardNodeOptions options_;
   BufferPool& pool_;  // Not owned; outlives this object.
+  const CopyInbox::Queue queue_update_ = [this](CopyInbox::Update update) {
+    QueueUpdate(std::move(update));
+  };
   const ShardMetrics metrics_;
   Journal* journal_ = nullptr;  // Not owned; may be null. Constant once requests come.
 

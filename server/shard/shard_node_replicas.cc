@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
@@ -7,20 +9,34 @@
 #include "server/shard/shard_node_impl.h"
 
 namespace embla {
+namespace {
 
-void ShardNodeImpl::TakeSnapshot(TableId table_id, SnapshotDone done) {
+// Notes what this node's journal has, as it is told to the primary. Needs no node any more.
+ReplicaDone NotingWritten(std::shared_ptr<CopyInbox> inbox, std::uint64_t reign, ReplicaDone done) {
+  return [inbox = std::move(inbox), reign,
+          done = std::move(done)](const absl::StatusOr<ReplicaAck>& ack) {
+    if (ack.ok() && !ack->need_snapshot) inbox->NoteWritten(reign, ack->order);
+    done(ack);
+  };
+}
+
+}  // namespace
+
+void ShardNodeImpl::ReadCopy(TableId table_id, std::size_t number, WindowDone done) {
   const NodeTablesPtr tables = this->tables();
   const absl::StatusOr<const NodeTable*> table = tables->Find(table_id, PlanVersion{});
   if (!table.ok()) return done(table.status());
   const std::shared_ptr<TableShard>& shard = (*table)->shard();
-  executors_->SubmitControl(
-      std::make_unique<TakeSnapshotTask>(shard, devices_.size(), std::move(done)),
-      shard->devices());
+  absl::StatusOr<std::unique_ptr<ReadCopyTask>> task = ReadCopyTask::Make(
+      shard, (*table)->spec, {number, options_.replica_window_rows_max}, metrics_.copy_hold, done);
+  if (!task.ok()) return done(task.status());
+  executors_->SubmitRead(*std::move(task), shard->devices());
 }
 
 void ShardNodeImpl::WriteGone(const CopyGone& gone, const std::function<void(absl::Status)>& done) {
   if (journal_ == nullptr) return done(absl::OkStatus());
-  const absl::Status accepted = journal_->Append(gone, done);
+  // A copy that a plan takes away is gone for as long as the plan lasts.
+  const absl::Status accepted = journal_->Append(gone, nullptr, Durability::kSynced, done);
   if (!accepted.ok()) done(accepted);
 }
 
@@ -30,20 +46,29 @@ void ShardNodeImpl::ApplyReplicated(ReplicaMessage message, Buffer keep_alive, a
     return done(absl::InvalidArgumentError("a message to a copy does not say whose it is: term 0"));
   }
   const NodeTablesPtr tables = this->tables();
-  const absl::StatusOr<const NodeTable*> found = tables->Find(message.table, PlanVersion{});
-  if (!found.ok()) {
-    if (ToInt(message.plan_version) <= ToInt(tables->plan->version())) {
-      return done(ReplicaAck{.gone = true});
-    }
-    return done(Explain(absl::UnavailableError(
+  const NodeTable* const table = FindCopy(*tables, message, done);
+  if (table == nullptr) return;
+  if (message.kind != ReplicaMessage::Kind::kUpdate) {
+    return Follow(tables, *table, std::move(message), std::move(done));
+  }
+  table->inbox->Take({std::move(message), std::move(keep_alive), deadline, std::move(done)},
+                     queue_update_);
+}
+
+const NodeTable* ShardNodeImpl::FindCopy(const NodeTables& tables, const ReplicaMessage& message,
+                                         const ReplicaDone& done) const {
+  const absl::StatusOr<const NodeTable*> found = tables.Find(message.table, PlanVersion{});
+  if (found.ok() && (*found)->copy != nullptr) return *found;
+  if (found.ok()) {
+    done(Explain(absl::FailedPreconditionError(
+        absl::StrCat("table ", (*found)->spec.name, " has no copies that are kept equal"))));
+  } else if (ToInt(message.plan_version) <= ToInt(tables.plan->version())) {
+    done(ReplicaAck{.gone = true});
+  } else {
+    done(Explain(absl::UnavailableError(
         absl::StrCat("plan ", ToInt(message.plan_version), " is not installed"))));
   }
-  const NodeTable& table = **found;
-  if (table.copy == nullptr) {
-    return done(Explain(absl::FailedPreconditionError(
-        absl::StrCat("table ", table.spec.name, " has no copies that are kept equal"))));
-  }
-  Follow(tables, table, std::move(message), std::move(keep_alive), deadline, std::move(done));
+  return nullptr;
 }
 
 // On a device thread, once the message has had its effect.
@@ -54,18 +79,37 @@ void ShardNodeImpl::Heard(const NodeTable& table, bool serves, std::uint64_t lif
   if (is_news && !ack.need_snapshot) Confirm(table, life);
 }
 
+void ShardNodeImpl::QueueUpdate(CopyInbox::Update update) {
+  ReplicaMessage& message = update.message;
+  const NodeTablesPtr tables = this->tables();
+  const NodeTable* const table = FindCopy(*tables, message, update.done);
+  if (table == nullptr) return;
+  const absl::Status checked = CheckReplicated(*tables, *table, message);
+  if (!checked.ok()) return update.done(Explain(checked));
+  const auto heard = [this, tables, table, reign = message.reign, serves = message.serves,
+                      life = message.life](const ReplicaAck& ack) {
+    if (!ack.need_snapshot) table->inbox->Reach(reign, ack.order, queue_update_);
+    Heard(*table, serves, life, ack);
+  };
+  CopiedUpdate copied{message.table, message.reign, message.order, std::move(message.update)};
+  ApplyCopied(tables, *table, std::move(copied), std::move(update.keep_alive), message.term,
+              update.deadline, heard,
+              NotingWritten(table->inbox, message.reign, std::move(update.done)));
+}
+
+// A probe, or a piece of a snapshot.
 void ShardNodeImpl::Follow(const NodeTablesPtr& tables, const NodeTable& table,
-                           ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
-                           ReplicaDone done) {
-  const auto heard = [this, tables, &table, serves = message.serves, life = message.life](
-                         const ReplicaAck& ack) { Heard(table, serves, life, ack); };
-  if (message.kind == ReplicaMessage::Kind::kUpdate) {
-    const absl::Status checked = CheckReplicated(*tables, table, message);
-    if (!checked.ok()) return done(Explain(checked));
-    CopiedUpdate update{message.table, message.reign, message.order, std::move(message.update)};
-    return ApplyCopied(tables, table, std::move(update), std::move(keep_alive), message.term,
-                       deadline, heard, std::move(done));
-  }
+                           ReplicaMessage message, ReplicaDone done) {
+  const bool is_probe = message.kind == ReplicaMessage::Kind::kProbe;
+  const auto heard = [this, tables, &table, is_probe, first = message.first, reign = message.reign,
+                      order = message.order, serves = message.serves,
+                      life = message.life](const ReplicaAck& ack) {
+    const bool follows = !ack.need_snapshot || ack.order > 0;  // Perhaps with half a copy.
+    const auto at = follows ? std::optional(ack.order) : std::nullopt;
+    if (is_probe || (first && at.has_value())) table.inbox->Begin(reign, at);
+    Heard(table, serves && ack.order >= order, life, ack);
+  };
+  if (is_probe || message.last) done = NotingWritten(table.inbox, message.reign, std::move(done));
   const auto explained = [this, done = std::move(done)](absl::StatusOr<ReplicaAck> ack) {
     if (!ack.ok()) return done(Explain(ack.status()));
     done(std::move(ack));
@@ -81,11 +125,7 @@ void ShardNodeImpl::Follow(const NodeTablesPtr& tables, const NodeTable& table,
     return ApplyCopied(table, piece, std::move(message.row_block),
                        InstallSnapshotTask::Sender{message.term, message.life}, heard, explained);
   }
-  const auto after = [heard, explained](absl::StatusOr<ReplicaAck> ack) {
-    if (ack.ok()) heard(*ack);
-    explained(std::move(ack));
-  };
-  Submit(std::make_unique<ProbeTask>(table, message, after),
+  Submit(std::make_unique<ProbeTask>(Context(), table, message, heard, explained),
          DeviceSet::Of(table.shard()->lead_device()), 0,
          [](ProbeTask& task) { return task.TakeDone(); });
 }
@@ -106,8 +146,13 @@ void ShardNodeImpl::Confirmed(TableId id, const std::shared_ptr<CopyState>& copy
     copy->NoteWritten(life);
     return replicator_.SayWritten(confirmed);
   }
+  const NodeTablesPtr tables = this->tables();
+  const auto table = tables->tables.find(ToInt(id));
+  const bool is_here = table != tables->tables.end();
+  const Durability level =
+      journal_->LevelOf(is_here ? table->second->spec.durability : TableDurability::kNode);
   const absl::Status accepted = journal_->Append(
-      confirmed,
+      confirmed, nullptr, level,
       [copy, life, written = replicator_.WhenWritten(confirmed)](const absl::Status& status) {
         if (status.ok()) copy->NoteWritten(life);
         written(status);

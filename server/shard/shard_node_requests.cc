@@ -165,8 +165,7 @@ void ShardNodeImpl::SweepTable(const SweepQuery& query, absl::Time deadline, Swe
     return done(absl::InvalidArgumentError(absl::StrCat(
         "table ", table->spec.name, " has no TTLs: sweep what has been idle instead")));
   }
-  auto task =
-      std::make_unique<SweepTask>(Context(), table->shard(), query, deadline, std::move(done));
+  auto task = std::make_unique<SweepTask>(Context(), *table, query, deadline, std::move(done));
   const DeviceSet devices = task->devices();
   Submit(std::move(task), devices, 0, [](SweepTask& task) { return task.TakeDone(); });
 }

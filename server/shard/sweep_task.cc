@@ -21,10 +21,11 @@ RowIntervals IntervalsOf(const std::vector<RowInterval>& rows) {
 
 }  // namespace
 
-SweepTask::SweepTask(const NodeContext& node, std::shared_ptr<TableShard> shard,
+SweepTask::SweepTask(const NodeContext& node, const NodeTable& table,
                      const ShardNode::SweepQuery& query, absl::Time deadline, SweepDone done)
     : DecisionTask(node, deadline),
-      shard_(std::move(shard)),
+      shard_(table.shard()),
+      durability_(table.spec.durability),
       sweep_(query.sweep),
       wanted_(IntervalsOf(query.rows)),
       evicted_(node.devices.size()),
@@ -61,7 +62,8 @@ bool SweepTask::WriteDown(std::uint32_t device) {
   absl::Status written;
   if (device == devices_.lowest()) {
     const auto rows = chosen_.intervals();
-    written = AppendToJournal(DecidedSweep{shard_->id(), sweep_, {rows.begin(), rows.end()}});
+    written = AppendToJournal(DecidedSweep{shard_->id(), sweep_, {rows.begin(), rows.end()}},
+                              node_.journal->LevelOf(durability_));
   }
   return Agree(device, written);
 }

@@ -21,9 +21,9 @@ namespace embla {
 
 class SweepTask final : public DecisionTask {
  public:
-  // Requires: `shard` is of a ZCH table, whose policy is ttl if the rule is kExpired.
-  SweepTask(const NodeContext& node, std::shared_ptr<TableShard> shard,
-            const ShardNode::SweepQuery& query, absl::Time deadline, SweepDone done);
+  // Requires: `table` is a ZCH table, whose policy is ttl if the rule is kExpired.
+  SweepTask(const NodeContext& node, const NodeTable& table, const ShardNode::SweepQuery& query,
+            absl::Time deadline, SweepDone done);
   SweepDone TakeDone() { return std::move(done_); }
 
   void Run(std::uint32_t device) override;
@@ -38,6 +38,7 @@ class SweepTask final : public DecisionTask {
   absl::Status SweepOn(std::uint32_t device);
 
   const std::shared_ptr<TableShard> shard_;
+  const TableDurability durability_;
   const ZchSweep sweep_;
   const RowIntervals wanted_;
   RowIntervals chosen_;               // Written by the lead device before the devices agree.

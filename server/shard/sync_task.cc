@@ -169,12 +169,13 @@ bool SyncTask::WriteDown(std::uint32_t device) {
 
 absl::Status SyncTask::AppendDecided() {
   DecidedSync decided;
+  Durability level = Durability::kNone;
   for (const TableWork& work : work_) {
-    if (work.table->group_copies != nullptr) {
-      decided.tables.push_back({work.table->spec.id, RowsOf(work)});
-    }
+    if (work.table->group_copies == nullptr) continue;
+    decided.tables.push_back({work.table->spec.id, RowsOf(work)});
+    level = std::max(level, node_.journal->LevelOf(work.table->spec.durability));
   }
-  return AppendToJournal(std::move(decided));
+  return AppendToJournal(std::move(decided), level);
 }
 
 absl::Status SyncTask::RunTable(TableWork& work, std::uint32_t device) {

@@ -52,6 +52,7 @@ absl::StatusOr<const NodeTable*> TrainerUpdate::FindTable(const UpdatePart& part
   EMBLA_ASSIGN_OR_RETURN(const NodeTable* table,
                          tables_->FindServed(part.table, batch().plan_version));
   EMBLA_RETURN_IF_ERROR(CheckLeads(*table));
+  EMBLA_RETURN_IF_ERROR(CheckDurability(table->spec, node_.journal));
   if (!table->spec.sync.has_value() || part.is_images()) return table;
   return absl::InvalidArgumentError(
       absl::StrCat("table ", table->spec.name,

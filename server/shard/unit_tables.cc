@@ -238,10 +238,13 @@ void UnitTables::RunOnTable(const Unit& unit, Turn turn, OnDevice work, HostDone
         for (const absl::Status& error : *errors) first.Update(error);
         done(first);
       });
-  if (turn == Turn::kInOrder) {
-    node_.executors.SubmitControl(std::move(task), unit.devices());
-  } else {
-    node_.executors.SubmitBackground(std::move(task), unit.devices());
+  switch (turn) {
+    case Turn::kInOrder:
+      return node_.executors.SubmitControl(std::move(task), unit.devices());
+    case Turn::kNow:
+      return node_.executors.SubmitRead(std::move(task), unit.devices());
+    case Turn::kWhenIdle:
+      return node_.executors.SubmitBackground(std::move(task), unit.devices());
   }
 }
 
@@ -267,7 +270,7 @@ void UnitTables::GiveBack(OwnSlice& own) {
   own.ReleaseIfEmpty();
 }
 
-void UnitTables::ReadChunk(const UnitId& unit, std::uint32_t chunk,
+void UnitTables::ReadChunk(const UnitId& unit, std::uint32_t chunk, ChunkTurn turn,
                            std::function<void(absl::StatusOr<Buffer>)> done) {
   const absl::StatusOr<Unit> found = FindChunk(unit, chunk);
   if (!found.ok()) {
@@ -279,7 +282,7 @@ void UnitTables::ReadChunk(const UnitId& unit, std::uint32_t chunk,
     copies->emplace_back(NotHere(*found->plan, unit, " is not on this node"));
   }
   RunOnTable(
-      *found, Turn::kWhenIdle,
+      *found, TurnOf(turn),
       [this, found = *found, chunk, copies](std::uint32_t device) {
         TableShard& shard = found.CopyOn(device);
         for (const OwnSlice& own : shard.slices(device)) {
@@ -373,14 +376,15 @@ void UnitTables::Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, Hos
       std::move(done));
 }
 
-void UnitTables::Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, HostDone done) {
+void UnitTables::Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, ChunkTurn turn,
+                       HostDone done) {
   const absl::StatusOr<Unit> found = FindChunk(unit, chunk);
   if (!found.ok()) return Answer(found.status(), std::move(done));
   const absl::StatusOr<std::vector<UnitChunk>> rows =
       DecodeCopies(block.bytes(), *found->copies.front(), found->groups(), found->shape, chunk);
   if (!rows.ok()) return Answer(rows.status(), std::move(done));
   RunOnTable(
-      *found, Turn::kWhenIdle,
+      *found, TurnOf(turn),
       [found = *found, rows = *rows,
        memory = std::move(block)](std::uint32_t device) -> absl::Status {
         if (found.IsLead(device) && !found.CutOn(device).staged.ContainsAll(found.rows())) {

@@ -57,12 +57,13 @@ class UnitTables final : public UnitHost {
   PlanVersion MayJoin(const UnitId& unit) const override;
   void JoinRest(const UnitId& unit, const UnitWindows& windows, PlanVersion plan) override;
   bool AsksApart(TableId table) const override;
-  void ReadChunk(const UnitId& unit, std::uint32_t chunk,
+  void ReadChunk(const UnitId& unit, std::uint32_t chunk, ChunkTurn turn,
                  std::function<void(absl::StatusOr<Buffer>)> done) override;
   void Trim(const UnitId& unit, HostDone done) override;
   // On a thread of its own, as a store may take long to make.
   void Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run, HostDone done) override;
-  void Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, HostDone done) override;
+  void Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, ChunkTurn turn,
+             HostDone done) override;
   void Reset(const UnitId& unit, HostDone done) override;
   void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) override;
   void Discard(const UnitId& unit, HostDone done) override;
@@ -118,8 +119,12 @@ class UnitTables final : public UnitHost {
   void Answer(absl::Status status, HostDone done);
   // Runs `work` on all devices of the unit's table, then tells its first error. Work that copies
   // rows can wait until the devices have nothing else to do; work that changes which requests find
-  // them has its place in the order.
-  enum class Turn : std::uint8_t { kInOrder, kWhenIdle };
+  // them has its place in the order, behind the requests before it or (kNow) before those whose
+  // turn has not come.
+  enum class Turn : std::uint8_t { kInOrder, kNow, kWhenIdle };
+  static Turn TurnOf(ChunkTurn turn) {
+    return turn == ChunkTurn::kNow ? Turn::kNow : Turn::kWhenIdle;
+  }
   void RunOnTable(const Unit& unit, Turn turn, OnDevice work, HostDone done);
   // Changes what is present or staged of the unit, where it lies and on the lead device.
   using ChangeRows = void (*)(RowIntervals& present, RowIntervals& staged, RowInterval rows);

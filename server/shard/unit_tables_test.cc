@@ -54,7 +54,7 @@ class UnitTablesTest : public ::testing::Test {
 
   absl::StatusOr<Buffer> Read(UnitHost& host, std::uint32_t granule, std::uint32_t chunk = 0) {
     return Await<Buffer>([&](std::function<void(absl::StatusOr<Buffer>)> done) {
-      host.ReadChunk(UnitAt(granule), chunk, std::move(done));
+      host.ReadChunk(UnitAt(granule), chunk, ChunkTurn::kWhenIdle, std::move(done));
     });
   }
   absl::Status Reserve(std::uint32_t granule, std::uint32_t device, UnitHost::RowRun run) {
@@ -63,7 +63,8 @@ class UnitTablesTest : public ::testing::Test {
   }
   absl::Status Stage(std::uint32_t granule, Buffer rows, std::uint32_t chunk = 0) {
     return AwaitStatus([&](HostDone done) {
-      target().Stage(UnitAt(granule), chunk, std::move(rows), std::move(done));
+      target().Stage(UnitAt(granule), chunk, std::move(rows), ChunkTurn::kWhenIdle,
+                     std::move(done));
     });
   }
   absl::Status Install(std::uint32_t granule) {
@@ -371,12 +372,12 @@ TEST_F(UnitTablesTest, AChunkOfABucketThatIsDamagedChangesNothing) {
   ASSERT_THAT(cluster_.Install({MakeTable(), hashed}), IsOk());
   const auto read = [&](std::uint32_t bucket) {
     return *Await<Buffer>([&](std::function<void(absl::StatusOr<Buffer>)> done) {
-      source().ReadChunk({TableId{8}, bucket, 0}, 0, std::move(done));
+      source().ReadChunk({TableId{8}, bucket, 0}, 0, ChunkTurn::kNow, std::move(done));
     });
   };
   const auto stage = [&](Buffer rows) {
     return AwaitStatus([&](HostDone done) {
-      target().Stage({TableId{8}, 1, 0}, 0, std::move(rows), std::move(done));
+      target().Stage({TableId{8}, 1, 0}, 0, std::move(rows), ChunkTurn::kNow, std::move(done));
     });
   };
   ASSERT_THAT(AwaitStatus([&](HostDone done) {

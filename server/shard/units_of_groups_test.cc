@@ -61,12 +61,12 @@ class UnitsOfGroupsTest : public ::testing::Test {
   }
   Buffer Read(std::uint32_t granule) {
     return *Await<Buffer>([&](std::function<void(absl::StatusOr<Buffer>)> done) {
-      source().ReadChunk(UnitAt(granule), 0, std::move(done));
+      source().ReadChunk(UnitAt(granule), 0, ChunkTurn::kWhenIdle, std::move(done));
     });
   }
   absl::Status Stage(std::uint32_t granule, Buffer rows) {
     return AwaitStatus([&](HostDone done) {
-      target().Stage(UnitAt(granule), 0, std::move(rows), std::move(done));
+      target().Stage(UnitAt(granule), 0, std::move(rows), ChunkTurn::kNow, std::move(done));
     });
   }
   absl::Status Install(std::uint32_t granule) {

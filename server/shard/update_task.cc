@@ -193,7 +193,16 @@ absl::Status UpdateTask::AppendDecided() {
   }
   if (decided.tables.empty() && !repeats) return absl::OkStatus();
   // A repeated update waits for a marker: the record of the first one may not be durable yet.
-  return decided.tables.empty() ? AppendMarker() : AppendToJournal(std::move(decided));
+  return decided.tables.empty() ? AppendMarker(Level())
+                                : AppendToJournal(std::move(decided), Level(), update_);
+}
+
+Durability UpdateTask::Level() const {
+  Durability level = Durability::kNone;
+  for (const std::unique_ptr<TableWork>& work : work_) {
+    level = std::max(level, node_.journal->LevelOf(work->table->spec.durability));
+  }
+  return level;
 }
 
 absl::StatusOr<bool> UpdateTask::IsApplied(const TableWork& work) const {

@@ -95,6 +95,8 @@ class UpdateTask : public DecisionTask {
   absl::StatusOr<bool> IsApplied(const TableWork& work) const;
   // Appends the decisions of all tables as one record; a marker where all of it was applied before.
   absl::Status AppendDecided();
+  // The highest level of the update's tables. Requires: there is a journal.
+  Durability Level() const;
   // In the record of the rows that have no gate.
   void RecordRest(TableShard& shard) const;
   // A replicated table: the next place in its order.

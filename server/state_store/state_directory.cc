@@ -63,6 +63,11 @@ bool Exists(const std::string& path) {
   return fs::exists(path, error) || error;
 }
 
+// Without slashes at its end.
+std::string WholePath(const std::string& directory) {
+  return fs::path(absl::StrCat(directory, "/")).parent_path().string();
+}
+
 absl::Status CheckIsFree(const std::string& directory) {
   std::error_code error;
   if (!Exists(directory) ||
@@ -128,11 +133,18 @@ absl::StatusOr<StateFiles> ReadStateFiles(const std::string& directory) {
   return files;
 }
 
-absl::StatusOr<StateCopy> CopyStateDirectory(const std::string& from, const std::string& to) {
-  const fs::path whole = fs::path(absl::StrCat(to, "/")).parent_path();
-  const std::string partial = absl::StrCat(whole.string(), ".partial");
+absl::Status WriteStateDirectory(const StateSnapshot& snapshot, const std::string& key,
+                                 const std::string& to) {
+  const std::string whole = WholePath(to);
+  const std::string partial = absl::StrCat(whole, ".partial");
   EMBLA_RETURN_IF_ERROR(CheckIsFree(whole));
   EMBLA_RETURN_IF_ERROR(CheckIsFree(partial));
+  EMBLA_RETURN_IF_ERROR(WriteFiles(snapshot, key, partial));
+  return RenameDurably(partial, whole);
+}
+
+absl::StatusOr<StateCopy> CopyStateDirectory(const std::string& from, const std::string& to) {
+  EMBLA_RETURN_IF_ERROR(CheckIsFree(WholePath(to)));
   const absl::StatusOr<StateFiles> files = ReadBesideAStore(from);
   if (absl::IsNotFound(files.status())) {
     return absl::NotFoundError(absl::StrCat(
@@ -143,8 +155,7 @@ absl::StatusOr<StateCopy> CopyStateDirectory(const std::string& from, const std:
   if (absl::IsNotFound(key.status())) key = "";
   EMBLA_RETURN_IF_ERROR(key.status());
   const StateSnapshot snapshot{files->map.revision(), files->map.List("")};
-  EMBLA_RETURN_IF_ERROR(WriteFiles(snapshot, *key, partial));
-  EMBLA_RETURN_IF_ERROR(RenameDurably(partial, whole));
+  EMBLA_RETURN_IF_ERROR(WriteStateDirectory(snapshot, *key, to));
   return StateCopy{.revision = snapshot.revision,
                    .keys = snapshot.entries.size(),
                    .has_cluster_key = !key->empty()};

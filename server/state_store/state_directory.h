@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/state_store/state_format.h"
 #include "server/state_store/state_map.h"
 
 namespace embla {
@@ -46,5 +47,10 @@ struct StateCopy {
 //   DataLoss            `from` is damaged: the file and the offset
 // and those of files.
 absl::StatusOr<StateCopy> CopyStateDirectory(const std::string& from, const std::string& to);
+
+// Makes the state directory `to` of `snapshot`; `key`: the content of the cluster's key file,
+// empty: there is none. All or nothing, and errors of `to`, as above.
+absl::Status WriteStateDirectory(const StateSnapshot& snapshot, const std::string& key,
+                                 const std::string& to);
 
 }  // namespace embla

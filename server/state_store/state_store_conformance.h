@@ -144,6 +144,40 @@ TYPED_TEST_P(StateStoreConformance, RefusesCommitsOutsideTheLimits) {
   EXPECT_EQ(store.revision(), kAbsent);
 }
 
+TYPED_TEST_P(StateStoreConformance, TakesLargeValuesAndManyWritesAtOnce) {
+  std::vector<StateWrite> writes = {PutOf("large", std::string(3'000'000, 'x'))};
+  for (int i = 0; i < 1000; ++i) writes.push_back(PutOf("many/" + std::to_string(i), "v"));
+  ASSERT_THAT(this->store().Commit({}, writes), testing::IsOk());
+  this->Reopen();
+  EXPECT_EQ(this->store().Get("large")->value, std::string(3'000'000, 'x'));
+  EXPECT_EQ(this->store().List("many/")->size(), 1000u);
+  CommitOne(this->store(), PutOf("large", std::string(700'000, 'y')));
+  this->Reopen();
+  EXPECT_EQ(this->store().Get("large")->value, std::string(700'000, 'y'));
+  CommitOne(this->store(), DeleteOf("large"));
+  this->Reopen();
+  EXPECT_EQ(this->store().List("")->size(), 1000u);
+}
+
+TYPED_TEST_P(StateStoreConformance, CommitsOfABatchSeeEachOtherAndLastFromItsEndOn) {
+  StateStore& store = this->store();
+  CommitOne(store, PutOf("a", "0"));
+  store.BeginBatch();
+  EXPECT_EQ(CommitOne(store, PutOf("a", "1")), Revision{2});
+  const std::vector<StateCompare> newest = {{"a", Revision{2}}};
+  const std::vector<StateWrite> writes = {PutOf("a", "2"), PutOf("b", "1")};
+  EXPECT_THAT(store.Commit(newest, writes), testing::IsOk());
+  EXPECT_EQ(store.Commit(newest, writes).status().code(), absl::StatusCode::kAborted);
+  CommitOne(store, DeleteOf("b"));
+  ASSERT_THAT(store.EndBatch(), testing::IsOk());
+  store.BeginBatch();
+  ASSERT_THAT(store.EndBatch(), testing::IsOk());
+  this->Reopen();
+  EXPECT_EQ(*this->store().Get("a"), (StateEntry{"a", "2", Revision{3}}));
+  EXPECT_EQ(this->store().List("")->size(), 1u);
+  EXPECT_EQ(this->store().revision(), Revision{4});
+}
+
 TYPED_TEST_P(StateStoreConformance, WatchTellsChangesUnderItsPrefixInOrder) {
   StateStore& store = this->store();
   CommitOne(store, PutOf("t/0", "before"));
@@ -245,7 +279,8 @@ REGISTER_TYPED_TEST_SUITE_P(
     StateStoreConformance, StartsEmpty, EntriesCarryTheRevisionThatLastWroteThem, KeepsAnyBytes,
     AFailedCompareChangesNothingAndNamesTheKey, AbsentHoldsOnlyForKeysThatAreNotThere,
     DeletesAndToleratesDeletingWhatIsNotThere, ListsByPrefixInTheOrderOfKeys,
-    RefusesCommitsOutsideTheLimits, WatchTellsChangesUnderItsPrefixInOrder,
+    RefusesCommitsOutsideTheLimits, TakesLargeValuesAndManyWritesAtOnce,
+    CommitsOfABatchSeeEachOtherAndLastFromItsEndOn, WatchTellsChangesUnderItsPrefixInOrder,
     WatchIsWokenByACommitOfAnotherThread, BehavesLikeAMapOverRandomCommitsAndRestarts,
     NoConcurrentIncrementIsLost);
 

@@ -7,6 +7,7 @@
 #include "core/base/status_macros.h"
 #include "core/metrics/names.h"
 #include "core/plan/slice_map.h"
+#include "core/plan/table_options.h"
 
 namespace embla {
 namespace {
@@ -251,16 +252,6 @@ absl::Status TableShard::SetSpec(std::uint32_t device, const TableSpec& spec, Pl
   }
   on_device.spec = spec;
   return absl::OkStatus();
-}
-
-bool SameShape(const TableSpec& a, const TableSpec& b) {
-  TableSpec same = a;
-  same.optimizer = b.optimizer;
-  same.rounding = b.rounding;
-  same.bounds = b.bounds;
-  same.nan_policy = b.nan_policy;
-  same.sync_every_steps = b.sync_every_steps;
-  return same == b && a.optimizer.kind == b.optimizer.kind;
 }
 
 }  // namespace embla

@@ -59,7 +59,8 @@ class TableShard {
                                                             const std::vector<Slice>& slices,
                                                             const MemoryFactory& make_memory,
                                                             Metrics* metrics);
-  // A table of which `slice`, with no row present, is the first that is here; `lead` leads it.
+  // A table of which `slice`, with no row present, is the first that is here; null: none is.
+  // `lead` leads it.
   static std::unique_ptr<TableShard> CreateAround(const TableSpec& spec, PlanVersion spec_version,
                                                   std::uint32_t lead,
                                                   std::shared_ptr<OwnSlice> slice,
@@ -193,8 +194,5 @@ class TableShard {
   std::vector<ColumnSegment> segments_;
   std::vector<HeldRows> held_;
 };
-
-// Whether two specs differ at most in what `embla table set` may change.
-bool SameShape(const TableSpec& a, const TableSpec& b);
 
 }  // namespace embla

@@ -108,6 +108,7 @@ class ZchIds {
   // Beside what the slice's rows take.
   std::size_t memory_bytes() const { return map_->memory_bytes(); }
 
+  bool HasBucket(std::uint32_t bucket) const { return map_->Holds(bucket); }
   // A bucket with all that is known of its ids, for a move (docs/zch.md): errors as SlotMap's.
   absl::StatusOr<Buffer> ExportBucket(std::uint32_t bucket) const;
   // `block` becomes the bucket, whether there was one or not. InvalidArgument (another bucket, or

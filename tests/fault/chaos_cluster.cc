@@ -258,8 +258,12 @@ void ChaosCluster::FillDisk(int shard, int room_bytes) {
 }
 
 void ChaosCluster::Disarm() {
-  const MutexLock lock(mu_);
-  is_disarmed_ = true;
+  {
+    const MutexLock lock(mu_);
+    is_disarmed_ = true;
+    if (ProcessOf(kCoordinator).failpoint.empty()) return;
+  }
+  Kill(kCoordinator, absl::ZeroDuration(), "");
 }
 
 void ChaosCluster::Arm() {

@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "client/include/embla/admin.h"
 #include "core/base/mutex.h"
+#include "core/base/testing/loopback.h"
 #include "tests/fault/fault_proxy.h"
 #include "tests/fault/replayer.h"
 #include "tests/fault/trainer_board.h"
@@ -105,7 +106,8 @@ class ChaosCluster {
   std::vector<FaultProxy*> proxies();
   Replayer& replayer() { return replayer_; }
 
-  // From now on nothing is armed when it starts.
+  // From now on nothing is armed when it starts. A coordinator that is armed is killed: whoever
+  // judges asks it for new tables, and would meet its failpoint.
   void Disarm();
   void Arm();
   // All processes run, all nodes are live and have the current plan.
@@ -128,9 +130,9 @@ class ChaosCluster {
  private:
   struct Process {
     testing::ChildProcess child;
-    std::string listen = "127.0.0.1:0";
-    std::string admin = "127.0.0.1:0";  // Coordinator only.
-    std::string failpoint;              // Armed with.
+    std::string listen = testing::AnyLoopbackPort();
+    std::string admin = testing::AnyLoopbackPort();  // Coordinator only.
+    std::string failpoint;                           // Armed with.
     absl::Time start_at = absl::InfiniteFuture();
     std::string next_failpoint;
     bool in_turn = false;

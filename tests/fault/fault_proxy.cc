@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/transport/grpc_channel.h"
+#include "core/base/testing/loopback.h"
 #include "core/wire/callback_queue.h"
 #include "tests/fault/proxied_call.h"
 
@@ -35,7 +36,7 @@ absl::StatusOr<std::unique_ptr<FaultProxy>> FaultProxy::Start(std::uint64_t seed
   std::unique_ptr<FaultProxy> proxy(new FaultProxy(seed, std::move(witness)));
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(testing::AnyLoopbackPort(), grpc::InsecureServerCredentials(), &port);
   builder.SetMaxReceiveMessageSize(-1);
   builder.SetMaxSendMessageSize(-1);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -44,7 +45,7 @@ absl::StatusOr<std::unique_ptr<FaultProxy>> FaultProxy::Start(std::uint64_t seed
   if (proxy->server_ == nullptr || port == 0) {
     return absl::UnavailableError("a proxy cannot listen on loopback");
   }
-  proxy->address_ = absl::StrCat("127.0.0.1:", port);
+  proxy->address_ = absl::StrCat(testing::LoopbackHost(), ":", port);
   return proxy;
 }
 
@@ -77,19 +78,20 @@ void FaultProxy::SetFaults(const LinkFaults& faults) {
   for (const auto& again : held) again();
 }
 
-bool FaultProxy::IsCut(Way way) const {
+bool FaultProxy::IsCut(Way way, const std::string& method) const {
   const MutexLock lock(mu_);
-  return IsCutLocked(way);
+  return IsCutLocked(way, method);
 }
 
-void FaultProxy::OnceHealed(Way way, std::function<void()> again) {
+void FaultProxy::OnceHealed(Way way, const std::string& method, std::function<void()> again) {
   const MutexLock lock(mu_);
-  if (IsCutLocked(way)) return held_.push_back(std::move(again));
+  if (IsCutLocked(way, method)) return held_.push_back(std::move(again));
   timer_.At(timer_.Now(), std::move(again));
 }
 
-Fate FaultProxy::DrawFate() {
+Fate FaultProxy::DrawFate(const std::string& method) {
   const MutexLock lock(mu_);
+  if (!Concerns(method)) return {};
   std::uniform_real_distribution<double> any(0, 1);
   Fate fate;
   fate.drop_request = any(random_) < faults_.drop_request;

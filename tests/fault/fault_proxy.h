@@ -42,6 +42,8 @@ struct LinkFaults {
   // Nothing passes on this way until the link is healed, and nobody is told.
   bool cuts_requests = false;
   bool cuts_replies = false;
+  // Whether calls of a method (/package.service/method) have these faults; empty: all have.
+  std::function<bool(const std::string& method)> concerns = {};
 };
 
 // The faults of one call or message.
@@ -85,14 +87,18 @@ class FaultProxy final : public grpc::CallbackGenericService {
   friend class ProxiedCall;
 
   FaultProxy(std::uint64_t seed, Witness witness) : witness_(std::move(witness)), random_(seed) {}
-  Fate DrawFate();
+  Fate DrawFate(const std::string& method);
   enum class Way : std::uint8_t { kRequests, kReplies };
-  bool IsCut(Way way) const;
-  bool IsCutLocked(Way way) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return way == Way::kRequests ? faults_.cuts_requests : faults_.cuts_replies;
+  bool IsCut(Way way, const std::string& method) const;
+  bool IsCutLocked(Way way, const std::string& method) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return Concerns(method) &&
+           (way == Way::kRequests ? faults_.cuts_requests : faults_.cuts_replies);
+  }
+  bool Concerns(const std::string& method) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !faults_.concerns || faults_.concerns(method);
   }
   // Runs `again` when the way may be no longer cut.
-  void OnceHealed(Way way, std::function<void()> again);
+  void OnceHealed(Way way, const std::string& method, std::function<void()> again);
   std::shared_ptr<grpc::GenericStub> upstream() const;
   void Forget(std::uint64_t call);
   std::vector<std::shared_ptr<ProxiedCall>> Calls() const;

@@ -89,7 +89,7 @@ void ProxiedCall::OnRequest(bool ok) {
     requests_.is_closed = true;
     return PumpRequests();
   }
-  const Fate fate = proxy_.DrawFate();
+  const Fate fate = proxy_.DrawFate(method_);
   if (is_unary()) {
     if (proxy_.witness_) proxy_.witness_(method_, request_);
     if (fate.drop_request) return BreakLocked();
@@ -121,7 +121,7 @@ void ProxiedCall::OnReply(bool ok) {
   if (drop_reply_ && !about_units) {
     BreakLocked();
   } else if (!is_finished_) {
-    Admit(replies_, reply_, proxy_.DrawFate());
+    Admit(replies_, reply_, proxy_.DrawFate(method_));
     PumpReplies();
   }
   reply_.Clear();
@@ -165,8 +165,8 @@ bool ProxiedCall::MayPass(const Pipe& pipe) {
   };
   const FaultProxy::Way way =
       &pipe == &requests_ ? FaultProxy::Way::kRequests : FaultProxy::Way::kReplies;
-  if (proxy_.IsCut(way)) {
-    proxy_.OnceHealed(way, again);
+  if (proxy_.IsCut(way, method_)) {
+    proxy_.OnceHealed(way, method_, again);
     return false;
   }
   if (pipe.queue.empty() || pipe.queue.front().ready <= proxy_.timer_.Now()) return true;

@@ -4,7 +4,6 @@
 //
 // EMBLA_COORDINATOR_STOPS: how often it goes. EMBLA_TEST_SEED: when.
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -27,6 +26,7 @@
 #include "gtest/gtest.h"
 #include "server/app/shard_process.h"
 #include "server/rpc/coordinator_fixture.h"
+#include "tests/integration/counted_rows.h"
 
 namespace embla {
 namespace {
@@ -36,56 +36,11 @@ using ::embla::testing::IsOk;
 
 using client::Client;
 
-constexpr std::int64_t kRows = 4800;
-constexpr std::uint32_t kDim = 16;
-constexpr int kWriters = 2;
 constexpr std::uint64_t kRate = 150'000;  // Bytes per second: a job takes some two seconds.
 constexpr absl::Duration kWaitMax = absl::Minutes(2);
 // A freeze whose other end is gone ends after half a second, at the next of the mover's ticks. The
 // rest is for a loaded machine.
 constexpr absl::Duration kStallMax = absl::Seconds(3);
-
-// Each update of a row adds 1 to all of its weights: acknowledged ones are counted before anybody
-// may rely on them.
-struct Counts {
-  std::array<std::atomic<std::uint32_t>, kRows> acked = {};
-  std::atomic<std::uint64_t> updates = 0;
-  std::atomic<std::uint64_t> lookups = 0;
-  std::atomic<std::uint64_t> stale = 0;
-  std::atomic<std::int64_t> slowest_us = 0;  // The slowest update since it was last set.
-};
-
-void Write(Client& client, int share, std::mt19937_64& random, Counts& counts) {
-  std::vector<std::int64_t> ids;
-  for (int i = 0; i < 8; ++i) {
-    const auto row = static_cast<std::int64_t>(random() % (kRows / kWriters));
-    ids.push_back(share + kWriters * row);
-  }
-  std::ranges::sort(ids);
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  const std::vector<float> gradients(ids.size() * kDim, -1.0f);
-  const client::FeatureGradient feature{.table = "t", .ids = ids, .gradients = gradients};
-  const absl::Time begun = absl::Now();
-  const absl::Status status = client.Update({&feature, 1}, {});
-  ASSERT_THAT(status, IsOk());
-  const std::int64_t took = absl::ToInt64Microseconds(absl::Now() - begun);
-  for (const std::int64_t id : ids) ++counts.acked[static_cast<std::size_t>(id)];
-  ++counts.updates;
-  std::int64_t slowest = counts.slowest_us;
-  while (took > slowest && !counts.slowest_us.compare_exchange_weak(slowest, took)) {
-  }
-}
-
-void Read(Client& client, std::mt19937_64& random, Counts& counts) {
-  const auto id = static_cast<std::int64_t>(random() % kRows);
-  const std::uint32_t acked = counts.acked[static_cast<std::size_t>(id)];
-  std::vector<float> row(kDim);
-  const client::FeatureLookup feature{.table = "t", .ids = {&id, 1}, .rows_out = row};
-  const absl::Status status = client.Lookup({&feature, 1}, {});
-  ASSERT_THAT(status, IsOk());
-  ++counts.lookups;
-  if (row[0] < static_cast<float>(acked)) ++counts.stale;
-}
 
 class CoordinatorAwayTest : public CoordinatorFixture {
  protected:
@@ -107,16 +62,7 @@ class CoordinatorAwayTest : public CoordinatorFixture {
           AwaitFor([&] { return host_->plan()->FindNode(std::string_view(name)) != nullptr; },
                    kWaitMax, "the node is in the plan"));
     }
-    v1::CreateTableRequest request;
-    request.set_table_json(
-        absl::StrCat(R"({"name": "t", "rows": )", kRows, R"(, "dim": )", kDim,
-                     R"(, "row_granules": 48, "optimizer": {"kind": "sgd", "learning_rate": 1.0})",
-                     R"(, "init": {"kind": "constant", "a": 0.0}})"));
-    request.set_placement_json(R"({"sharding": "row_wise"})");
-    grpc::ClientContext context;
-    v1::TableReply reply;
-    const grpc::Status created = admin_->CreateTable(&context, request, &reply);
-    ASSERT_THAT(created, IsOk());
+    ASSERT_NO_FATAL_FAILURE(testing::CreateCountedTable(*admin_));
   }
 
   void TearDown() override {
@@ -135,11 +81,13 @@ class CoordinatorAwayTest : public CoordinatorFixture {
   // All units to one node, and with the next one back.
   absl::StatusOr<JobView> StartMoves(const std::string& node) {
     return Ask([&](Coordinator& coordinator) {
-      return coordinator.StartJob(
-          {.goal = MoveGoal{.table = "t", .granule_begin = 0, .granule_end = 48, .node = node},
-           .bytes_per_second = kRate,
-           .units_in_flight = 4},
-          absl::Now());
+      return coordinator.StartJob({.goal = MoveGoal{.table = "t",
+                                                    .granule_begin = 0,
+                                                    .granule_end = testing::kCountedUnits,
+                                                    .node = node},
+                                   .bytes_per_second = kRate,
+                                   .units_in_flight = 4},
+                                  absl::Now());
     });
   }
   bool AwaitNoJob(std::uint64_t id) {
@@ -168,16 +116,20 @@ TEST_F(CoordinatorAwayTest, NoWriterWaitsForItAndNoLookupIsStale) {
   const int stops = wanted == nullptr ? 6 : std::atoi(wanted);
   const std::uint64_t seed = testing::TestSeed();
   std::mt19937_64 random(seed);
-  Counts counts;
+  testing::RowCounts counts;
   std::atomic<bool> is_over = false;
   std::vector<std::thread> trainers;
-  for (int share = 0; share <= kWriters; ++share) {
+  for (int share = 0; share <= testing::kCountingWriters; ++share) {
     std::shared_ptr<Client> client = Connect();
     if (client == nullptr) break;
     trainers.emplace_back([&, share, client] {
       std::mt19937_64 mine(seed + static_cast<std::uint64_t>(share) + 1);
       while (!is_over && !HasFailure()) {
-        share == kWriters ? Read(*client, mine, counts) : Write(*client, share, mine, counts);
+        if (share == testing::kCountingWriters) {
+          testing::CountedRead(*client, mine, counts);
+        } else {
+          testing::CountedWrite(*client, share, mine, counts);
+        }
       }
     });
   }
@@ -215,15 +167,8 @@ TEST_F(CoordinatorAwayTest, NoWriterWaitsForItAndNoLookupIsStale) {
   EXPECT_EQ(counts.stale, 0u);
   EXPECT_LT(slowest, kStallMax);
   const std::unique_ptr<Client> client = Connect();
-  std::vector<std::int64_t> ids(kRows);
-  for (std::int64_t id = 0; id < kRows; ++id) ids[static_cast<std::size_t>(id)] = id;
-  std::vector<float> rows(ids.size() * kDim);
-  const absl::Status read = client->ReadRows("t", ids, rows);
-  ASSERT_THAT(read, IsOk());
-  for (std::int64_t id = 0; id < kRows; ++id) {
-    const auto at = static_cast<std::size_t>(id);
-    ASSERT_EQ(rows[at * kDim], static_cast<float>(counts.acked[at])) << "row " << id;
-  }
+  ASSERT_NE(client, nullptr);
+  testing::ExpectRowsAreCounted(*client, counts);
 }
 
 }  // namespace

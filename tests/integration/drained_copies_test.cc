@@ -40,7 +40,7 @@ using embla::testing::Progress;
 
 constexpr std::uint64_t kSeed = 20261122;
 constexpr std::uint32_t kDim = 16;
-constexpr std::int64_t kRows = 3000;
+constexpr std::int64_t kRows = 20'000;  // A copy takes four windows.
 constexpr int kTrainers = 3;
 constexpr int kNodes = 3;
 // Between two looks at a job, at most; trainers go on meanwhile.
@@ -63,10 +63,10 @@ class CopiesTest : public ::testing::Test {
     auto admin = cluster_->ConnectAdmin();
     ASSERT_THAT(admin, IsOk());
     admin_ = *std::move(admin);
-    Create(R"({"name":"copied","rows":3000,"dim":16,"seed":7,"dtype":"bf16",)"
+    Create(R"({"name":"copied","rows":20000,"dim":16,"seed":7,"dtype":"bf16",)"
            R"("rounding":"stochastic","optimizer":{"kind":"adam","learning_rate":0.01}})",
            "data_parallel");
-    Create(R"({"name":"by_rows","rows":3000,"dim":16,"row_granules":24,"seed":3,)"
+    Create(R"({"name":"by_rows","rows":20000,"dim":16,"row_granules":24,"seed":3,)"
            R"("optimizer":{"kind":"rowwise_adagrad"}})",
            "row_wise");
   }

@@ -27,6 +27,7 @@ using embla::testing::ProcessCluster;
 using embla::testing::TempDirectory;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::uint32_t kDim = 8;
 
@@ -101,6 +102,30 @@ TEST_F(NodeIdentityTest, AnOlderCopyOfTheDirectoryEndsTheProgram) {
   fs::rename(kept, cluster_->data_dir(0));
   ASSERT_THAT(cluster_->RestartNode(0), IsOk());
   EXPECT_THAT(Rows(), Each(2.0f));
+}
+
+// Without the coordinator nobody knows whether a copy is older than what its node has given away.
+TEST_F(NodeIdentityTest, ACopyOfTheDirectoryServesNobodyBeforeTheCoordinatorHasLetIt) {
+  cluster_->KillCoordinator();
+  ASSERT_EQ(cluster_->StopNode(0), 0);
+  ASSERT_THAT(cluster_->StartNode(0), IsOk());
+  EXPECT_THAT(Rows(), Each(1.0f)) << "an ordinary restart needs no coordinator";
+  ASSERT_EQ(cluster_->StopNode(0), 0);
+  const std::string original = cluster_->data_dir(0) + ".original";
+  fs::rename(cluster_->data_dir(0), original);
+  fs::copy(original, cluster_->data_dir(0), fs::copy_options::recursive);
+  ASSERT_THAT(cluster_->StartNode(0), IsOk());
+  std::vector<float> rows(ids_.size() * kDim);
+  const FeatureLookup feature{.table = "clicks", .ids = ids_, .rows_out = rows};
+  client::CallOptions options;
+  options.timeout = absl::Seconds(2);
+  EXPECT_THAT(client_->Lookup({&feature, 1}, options), Not(IsOk()));
+  ASSERT_THAT(cluster_->RestartCoordinator(), IsOk());
+  EXPECT_THAT(Rows(), Each(1.0f));
+  ASSERT_EQ(cluster_->StopNode(0), 0);
+  cluster_->KillCoordinator();
+  ASSERT_THAT(cluster_->StartNode(0), IsOk());
+  EXPECT_THAT(Rows(), Each(1.0f)) << "its place is known from then on";
 }
 
 TEST_F(NodeIdentityTest, AnotherClustersKeyEndsTheProgram) {

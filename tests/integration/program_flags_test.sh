@@ -29,6 +29,7 @@ expect 1 "Connection refused" embla-train --generate 1000 --coordinator 127.0.0.
 expect 2 "is not host:port" embla-train --generate 1000 --coordinator 127.0.0.1 --timeout 600
 expect 2 "is not host:port" embla-train --generate 1000 --coordinator http://a:1 --timeout 600
 expect 2 "'fast' is not one of none, queued, written, synced" "${shard[@]}" --durability fast
+expect 2 "'xml' is not one of text, json" "${shard[@]}" --log-format xml
 expect 2 "durability needs --data-dir" "${shard[@]}" --durability synced
 expect 2 "port-file: cannot write /nowhere/ports: No such file" "${shard[@]}" \
   --port-file /nowhere/ports

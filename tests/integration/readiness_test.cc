@@ -1,4 +1,4 @@
-// Health of programs for supervisors: grpc.health.v1 and /readyz.
+// Programs for supervisors: health by grpc.health.v1 and /readyz, logs as JSON.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -6,10 +6,12 @@
 
 #include <future>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/http_get.h"
 #include "core/base/testing/status_matchers.h"
@@ -100,6 +102,23 @@ TEST(Readiness, ACoordinatorServesUntilItsStoreFails) {
   const std::string missing = HttpGet(cluster.coordinator_metrics_address(), "/readyz");
   EXPECT_THAT(missing, StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(missing, HasSubstr("failpoint file.sync"));
+}
+
+TEST(Logs, AreJsonWhereThatIsAsked) {
+  const std::vector<std::string> json = {"--log-format=json"};
+  const auto started = ProcessCluster::Start(
+      {.nodes = 1, .devices_per_node = 1, .coordinator_flags = json, .shard_flags = json});
+  ASSERT_THAT(started, IsOk());
+  std::vector<std::string> messages;
+  for (const std::string& line : std::vector<std::string>(
+           absl::StrSplit((*started)->LogTails(), '\n', absl::SkipWhitespace()))) {
+    if (line.starts_with("---")) continue;  // A heading.
+    const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(parsed.is_object()) << line;
+    messages.push_back(parsed.at("component").get<std::string>() + ": " +
+                       parsed.at("message").get<std::string>());
+  }
+  EXPECT_THAT(messages, ::testing::IsSupersetOf({"coordinator: serving", "shard: serving"}));
 }
 
 }  // namespace

@@ -43,6 +43,9 @@ class Encoder {
   void Put(const std::array<Lsn, size>& lsns) {
     for (const Lsn lsn : lsns) Put(lsn);
   }
+  void Put(const FinalCut& m) {
+    Put(m.move), Put(m.lsn), Put(m.needed), Put(m.windows), Put(std::uint64_t{m.chunks_follow});
+  }
   void Put(const HeldCut& cut) { Put(cut.lsn), Put(cut.windows); }
   void Put(const ImportState& i) { Put(i.move), Put(i.source), Put(i.source_epoch); }
   void Put(const ReleasedState& r) { Put(r.move), Put(r.to), Put(r.epoch); }
@@ -53,14 +56,15 @@ class Encoder {
   }
   void Put(const UnitDurable& d) {
     Put(d.epoch), Put(d.min_move), Put(d.relocated), Put(d.lsn), Put(d.windows), Put(d.touched);
-    Put(d.import), Put(d.released);
+    Put(d.import), Put(d.released), Put(d.left);
   }
   void Put(const UnitState& s) {
     Put(s.durable), Put(s.written), Put(s.freezing), Put(s.frozen), Put(s.sent), Put(s.sent_move);
     Put(std::uint64_t{s.is_tired}), Put(std::uint64_t{s.is_releasing});
-    Put(std::uint64_t{s.lacks_sent}), Put(s.staged), Put(s.held);
+    Put(std::uint64_t{s.lacks_sent}), Put(s.staged), Put(s.cut), Put(s.held);
     Put(s.reserving), Put(std::uint64_t{s.is_covered}), Put(s.seen);
   }
+  void Put(const DirectoryCopy& copy) { Put(copy.logged), Put(copy.rows), Put(copy.row_lsn); }
   // The log's content differs from the state's durable part only where a guard is gone.
   void Put(const NodeWorld& n) {
     Put(n.state), Put(n.rows), Put(n.row_lsn), Put(n.staged), Put(std::uint64_t{n.admitted});
@@ -73,6 +77,7 @@ class Encoder {
     Put(std::uint64_t{n.unsynced}), Put(std::uint64_t{n.waiting});
     Put(std::uint64_t{n.is_tail_open});
     if (n.is_tail_open) Put(n.synced), Put(n.synced_rows), Put(n.synced_row_lsn);
+    Put(n.copy), Put(std::uint64_t{n.is_held}), Put(n.lost_move), Put(n.first_heard);
   }
   void PutWithoutMessages(const UnitWorld& u) {
     Put(u.record), Put(u.within);
@@ -80,6 +85,7 @@ class Encoder {
     for (const CoordinatedUnit& c : u.coordinators) Put(c.record);
     Put(std::uint64_t{u.acked}), Put(std::uint64_t{u.broken.size()});
     Put(static_cast<std::uint64_t>(u.tail_losses));
+    Put(static_cast<std::uint64_t>(u.copies)), Put(static_cast<std::uint64_t>(u.restores));
   }
   void PutMessages(const UnitWorld& u) {
     Put(std::uint64_t{u.messages.size()});
@@ -100,8 +106,7 @@ class Encoder {
     Put(m.chunk.move), Put(std::uint64_t{m.chunk.chunk}), Put(m.chunk.base), Put(m.chunk.version);
     Put(m.rows);
   }
-  void Put(const FinalCut& m) { Put(m.move), Put(m.lsn), Put(m.needed), Put(m.windows); }
-  void Put(const MoveReport& m) { Put(m.kind), Put(m.move); }
+  void Put(const ReportFact& m) { Put(m.from), Put(m.report.kind), Put(m.report.move); }
   void Put(const PutFact& m) { Put(m.expected), Put(m.desired); }
 
   std::string Take() && { return std::move(out_); }
@@ -145,11 +150,13 @@ std::string Words(const ChunkFact& m) {
 }
 std::string Words(const FinalCut& m) {
   return absl::StrCat("final cut of move ", ToInt(m.move), " at lsn ", ToInt(m.lsn), " needing ",
-                      Versions(m.needed), " with ", m.windows.sessions().size(), " windows");
+                      Versions(m.needed), " with ", m.windows.sessions().size(), " windows",
+                      m.chunks_follow ? ", chunks follow" : "");
 }
-std::string Words(const MoveReport& m) {
+std::string Words(const ReportFact& m) {
   constexpr const char* kNames[] = {"handed over", "ready", "refused", "aborted"};
-  return absl::StrCat("report: move ", ToInt(m.move), " ", kNames[static_cast<int>(m.kind)]);
+  return absl::StrCat("report of ", ToInt(m.from), ": move ", ToInt(m.report.move), " ",
+                      kNames[static_cast<int>(m.report.kind)]);
 }
 std::string Words(const PutFact& m) {
   return absl::StrCat("put ", ToString(m.expected), " => ", ToString(m.desired));

@@ -30,6 +30,11 @@ ModelConfig WithSlowWrites(ModelConfig config) { return config.has_slow_writes =
 ModelConfig WithPartialLoss(ModelConfig config) { return config.has_partial_loss = true, config; }
 ModelConfig WithoutCrashes(ModelConfig config) { return config.has_crashes = false, config; }
 ModelConfig WithTailLoss(ModelConfig config) { return config.tail_losses = 1, config; }
+ModelConfig WithRestore(ModelConfig config) {
+  config.restores = 1;
+  config.has_no_returns = true;
+  return config;
+}
 ModelConfig WithLosses(ModelConfig config) { return config.is_lossy = true, config; }
 
 constexpr char kLost[] = "update 0 was acknowledged and is lost";
@@ -54,6 +59,8 @@ const RemovedGuard kRemovedGuards[] = {
     {"chunk_order", &Guards::chunk_order, Of(1, 1), false, kLost},
     {"delta_base", &Guards::delta_base, WithPartialLoss(Of(1, 2)), false, kLost},
     {"holds_every_chunk", &Guards::holds_every_chunk, WithPartialLoss(Of(1, 1)), false, kLost},
+    {"cut_is_newest", &Guards::cut_is_newest, WithRestore(WithDeadlines(WithoutCrashes(Of(1, 1)))),
+     false, kTwice},
     {"acquire_waits", &Guards::acquire_waits, Of(1, 0), false, kTwoWriters},
     {"acquire_checks_cut", &Guards::acquire_checks_cut, Of(1, 1), false, kLost},
     {"cover_synced", &Guards::cover_synced, Of(1, 0), false, kNobody},
@@ -66,6 +73,10 @@ const RemovedGuard kRemovedGuards[] = {
      "no way on: updates can never all be acknowledged"},
     {"lsns_begin_anew", &Guards::lsns_begin_anew, WithoutCrashes(WithTailLoss(Of(1, 2))), false,
      "update 1 was acknowledged and is lost"},
+    {"lost_moves_end", &Guards::lost_moves_end, WithRestore(WithoutCrashes(Of(1, 0))), false,
+     kTwoWriters},
+    {"owners_agree", &Guards::owners_agree, WithRestore(WithoutCrashes(Of(1, 0))), false,
+     kTwoWriters},
 };
 
 class MigrationGuards : public testing::TestWithParam<RemovedGuard> {};

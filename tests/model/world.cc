@@ -68,8 +68,11 @@ void Model::Take(const Step& step, World& world) {
       return;
     case StepKind::kStart:
       return Coordinate(unit, step.node, StartMove{IdOf(step.arg)});
-    case StepKind::kCancel:
-      return Coordinate(unit, step.node, CancelMove{});
+    case StepKind::kCancel: {
+      const UnitRecord& record = unit.coordinators[step.node].record;
+      if (HasNoWord(unit, record)) Coordinate(unit, step.node, StoredRecord{unit.record});
+      return Coordinate(unit, step.node, CancelMove{HasNoWord(unit, record)});
+    }
     case StepKind::kFreezeDeadline:
       StepAt(unit, step.node, FreezeDeadline{});
       return;
@@ -87,6 +90,17 @@ void Model::Take(const Step& step, World& world) {
       return;
     case StepKind::kSync:
       for (UnitWorld& each : world) Sync(each, step.node);
+      return;
+    case StepKind::kCopyDirectory: {
+      NodeWorld& at = unit.nodes[step.node];
+      at.copy = {at.synced, at.synced_rows, at.synced_row_lsn};
+      ++unit.copies;
+      return;
+    }
+    case StepKind::kRestoreDirectory:
+      return RestoreDirectory(unit, step.node);
+    case StepKind::kLetServe:
+      unit.nodes[step.node].is_held = false;
       return;
     case StepKind::kLoseMessages:
       for (UnitWorld& each : world) each.messages.clear();
@@ -117,6 +131,7 @@ void Model::TakeUpdate(UnitWorld& unit, int node, int update) {
   }
   if (!at.deciding.empty() && !config_.has_slow_writes) return TakeWritten(unit, node);
   if (answer->status == PartStatus::kDuplicate && at.state.written >= answer->lsn) {
+    if (at.is_tail_open) at.unsynced |= 1 << update;  // It repeats what may lie there.
     Acknowledge(unit, node, update);
   }
 }
@@ -166,7 +181,8 @@ void Model::TakeWritten(UnitWorld& unit, int node) {
 
 void Model::Deliver(UnitWorld& unit, const Message& message, int node) {
   if (const auto* record = std::get_if<RecordFact>(&message.body)) {
-    StepAt(unit, node, RecordEvent{record->record});
+    const UnitRecord& fact = record->record;
+    StepAt(unit, node, RecordEvent{fact, IsSourceLost(unit, fact) && !HasReleased(unit, fact)});
   } else if (const auto* cancel = std::get_if<CancelFact>(&message.body)) {
     StepAt(unit, node, CancelEvent{cancel->record, cancel->source_is_lost});
   } else if (const auto* pull = std::get_if<PullFact>(&message.body)) {
@@ -181,8 +197,10 @@ void Model::Deliver(UnitWorld& unit, const Message& message, int node) {
     StepAt(unit, node, ReleaseEvent{release->from, release->release});
   } else if (const auto* covered = std::get_if<Covered>(&message.body)) {
     StepAt(unit, node, CoveredEvent{*covered});
-  } else if (const auto* report = std::get_if<MoveReport>(&message.body)) {
-    Coordinate(unit, node, ReportEvent{*report});
+  } else if (const auto* report = std::get_if<ReportFact>(&message.body)) {
+    const UnitRecord& record = unit.coordinators[node].record;
+    const bool is_of_next_life = report->from == record.source && IsSourceLost(unit, record);
+    Coordinate(unit, node, ReportEvent{report->report, is_of_next_life});
   } else {
     Put(unit, std::get<PutFact>(message.body));
   }
@@ -220,6 +238,55 @@ void Model::Crash(UnitWorld& unit, int node, Loss loss) {
   at.state = Recovered(at.logged, std::move(staged), config_.chunks);
   at.state.is_covered = Owns(at.state);
   Sync(unit, node);  // An open log has synced its tail.
+}
+
+// The coordinator hears nothing of a process after it has heard of the next one, and has written
+// down by then what it heard. The lsns of the lost life are given out once more.
+void Model::RestoreDirectory(UnitWorld& unit, int node) {
+  NodeWorld& at = unit.nodes[node];
+  at.logged = at.copy->logged;
+  at.rows = at.copy->rows;
+  at.row_lsn = at.copy->row_lsn;
+  at.deciding.clear();
+  at.staged = {};
+  at.admitted = 0;
+  at.waiting = 0;
+  at.changed_for = MoveId{0};
+  at.state = Recovered(at.logged, {}, config_.chunks);
+  at.state.is_covered = Owns(at.state);
+  Sync(unit, node);
+  at.is_held = true;
+  at.lost_move = unit.record.move;
+  at.first_heard = unit.record;
+  ++unit.restores;
+  std::erase_if(unit.messages, [&](std::uint16_t id) {
+    const auto* const report = std::get_if<ReportFact>(&messages_[id].body);
+    return std::holds_alternative<PutFact>(messages_[id].body) ||
+           (report != nullptr && report->from == IdOf(node));
+  });
+  unit.acked &= WhatIsLeft(unit, node);
+}
+
+bool Model::IsSourceLost(const UnitWorld& unit, const UnitRecord& record) {
+  if (record.source == NodeId{0}) return false;
+  return record.move <= unit.nodes[IndexOf(record.source)].lost_move;
+}
+
+// The source has nothing of the unit, though it had before its directory was put back.
+bool Model::HasNoWord(const UnitWorld& unit, const UnitRecord& record) {
+  if (!IsSourceLost(unit, record)) return false;
+  const UnitDurable& source = unit.nodes[IndexOf(record.source)].state.durable;
+  return source.epoch == UnitEpoch{0} && !HasReleased(unit, record) && !source.import.has_value();
+}
+
+bool Model::HasReleased(const UnitWorld& unit, const UnitRecord& record) {
+  const auto& released = unit.nodes[IndexOf(record.source)].state.durable.released;
+  return released.has_value() && released->move == record.move;
+}
+
+bool Model::MayServe(const UnitWorld& unit, int node) const {
+  return embla::MayServe(unit.record, IdOf(node), StandingOf(unit.nodes[node].state),
+                         IsSourceLost(unit, unit.record), config_.guards);
 }
 
 std::optional<PartAnswer> Model::StepAt(UnitWorld& unit, int node, const NodeEvent& event,
@@ -270,7 +337,7 @@ void Model::Execute(UnitWorld& unit, int node, const NodeAction& action, const R
   } else if (const auto* cut = std::get_if<SendFinal>(&action)) {
     Send(unit, {IndexOf(cut->to), cut->cut});
   } else if (const auto* report = std::get_if<SendReport>(&action)) {
-    Send(unit, {0, report->report});
+    Send(unit, {0, ReportFact{IdOf(node), report->report}});
   } else if (const auto* holds = std::get_if<SendHolds>(&action)) {
     Send(unit, {IndexOf(holds->to), HoldsFact{IdOf(node), holds->holds}});
   } else if (const auto* release = std::get_if<SendRelease>(&action)) {
@@ -281,6 +348,8 @@ void Model::Execute(UnitWorld& unit, int node, const NodeAction& action, const R
     for (int k = 0; k < kUpdatesMax; ++k) {
       if ((*chunk_rows)[k] != kAbsent) at.staged[k] = (*chunk_rows)[k];
     }
+  } else if (std::holds_alternative<ResetStaged>(action)) {
+    at.staged = {};
   } else if (std::holds_alternative<ReserveImport>(action)) {
     if (!config_.has_refusals) StepAt(unit, node, ReservedEvent{at.state.reserving, true});
   } else if (std::holds_alternative<InstallStaged>(action)) {

@@ -49,6 +49,11 @@ struct ModelConfig {
   // The coordinator is dead as long as a unit is frozen or handed over; who knows what the record
   // would say is not asked at the end.
   bool coordinator_dies = false;
+  // So often the directory of a node is copied while its process runs, and put back later: what the
+  // process has logged since then is lost. An operator accepts that.
+  int restores = 0;
+  bool has_no_returns =
+      false;  // No unit moves to the node whose directory was copied, the first one.
   Guards guards = {};
 };
 
@@ -83,11 +88,22 @@ struct PutFact {
   UnitRecord expected;
   UnitRecord desired;
 };
+struct ReportFact {
+  NodeId from{};
+  MoveReport report;
+};
 struct Message {
   int to = 0;  // Node; facts about the record and what goes to store or coordinator: 0.
   std::variant<RecordFact, CancelFact, PullFact, ChunkFact, FinalCut, HoldsFact, ReleaseFact,
-               Covered, MoveReport, PutFact>
+               Covered, ReportFact, PutFact>
       body;
+};
+
+// A node's data directory as it was once.
+struct DirectoryCopy {
+  UnitDurable logged;
+  Rows rows = {};
+  std::array<Lsn, kUpdatesMax> row_lsn = {};
 };
 
 struct NodeWorld {
@@ -108,6 +124,11 @@ struct NodeWorld {
   std::array<Lsn, kUpdatesMax> synced_row_lsn = {};
   std::uint8_t unsynced = 0;  // By update: logged, and its record is not synced;
   std::uint8_t waiting = 0;   // to be acknowledged when it is.
+
+  std::optional<DirectoryCopy> copy;
+  bool is_held = false;    // On a directory that was put back: answers nobody but the coordinator.
+  MoveId lost_move{0};     // Moves up to this one were of a life that is lost.
+  UnitRecord first_heard;  // The record when it was put back: orders are no older.
 };
 
 struct UnitWorld {
@@ -118,6 +139,8 @@ struct UnitWorld {
   std::vector<std::uint16_t> messages;  // Codes of Model::message(), ascending.
   std::uint8_t acked = 0;               // By update.
   int tail_losses = 0;
+  int copies = 0;      // Directories that were copied,
+  int restores = 0;    // and put back.
   std::string broken;  // A violation that a step found.
 };
 
@@ -140,6 +163,9 @@ enum class StepKind : std::uint8_t {
   kCrashLosingStaged,
   kCrashLosingTail,
   kSync,
+  kCopyDirectory,
+  kRestoreDirectory,
+  kLetServe,
   kLoseMessages,
 };
 
@@ -187,6 +213,14 @@ class Model {
   enum class Loss : std::uint8_t { kNothing, kStaged, kTail };
   void Crash(UnitWorld& unit, int node, Loss loss);
   static void WriteDecided(NodeWorld& at);
+  void RestoreDirectory(UnitWorld& unit, int node);
+  // Whether the record's move is of a life of its source that is lost.
+  static bool IsSourceLost(const UnitWorld& unit, const UnitRecord& record);
+  static bool HasReleased(const UnitWorld& unit, const UnitRecord& record);
+  static bool HasNoWord(const UnitWorld& unit, const UnitRecord& record);
+  bool MayServe(const UnitWorld& unit, int node) const;
+  // The updates that must be there in the end, after the directory of `restored` was put back.
+  std::uint8_t WhatIsLeft(const UnitWorld& unit, int restored) const;
   bool has_tail() const { return config_.tail_losses > 0; }
   bool IsCoordinatorDead(const UnitWorld& unit) const;
   // Everything in the node's log is synced, and whoever waits for that is told.

@@ -40,10 +40,27 @@ const char* NameOf(StepKind kind) {
       return "dies, losing the log's records that were not synced, and restarts";
     case StepKind::kSync:
       return "syncs its log";
+    case StepKind::kCopyDirectory:
+      return "its directory is copied";
+    case StepKind::kRestoreDirectory:
+      return "dies, and its directory is put back as it was copied";
+    case StepKind::kLetServe:
+      return "is let serve";
     case StepKind::kLoseMessages:
       return "the network loses everything";
   }
   return "unknown";
+}
+
+// The coordinator speaks to a process by a link of its own, peers only to one that serves.
+bool MayHear(const NodeWorld& node, const Message& message) {
+  if (const auto* record = std::get_if<RecordFact>(&message.body)) {
+    return !IsNewer(node.first_heard, record->record);
+  }
+  if (const auto* cancel = std::get_if<CancelFact>(&message.body)) {
+    return !IsNewer(node.first_heard, cancel->record);
+  }
+  return !node.is_held;
 }
 
 }  // namespace
@@ -86,6 +103,15 @@ std::vector<Step> Model::EnabledSteps(const World& world) const {
         has_tail() ? world[0].tail_losses < config_.tail_losses : config_.has_crashes;
     if (may_lose) steps.push_back({.kind = StepKind::kCrashLosingTail, .node = n});
   }
+  for (int n = 0; n < config_.nodes && config_.restores > 0; ++n) {
+    const UnitWorld& unit = world[0];
+    const NodeWorld& at = unit.nodes[n];
+    if (unit.copies < config_.restores && !(config_.has_no_returns && n > 0))
+      steps.push_back({.kind = StepKind::kCopyDirectory, .node = n});
+    if (at.copy.has_value() && unit.restores < config_.restores)
+      steps.push_back({.kind = StepKind::kRestoreDirectory, .node = n});
+    if (at.is_held && MayServe(unit, n)) steps.push_back({.kind = StepKind::kLetServe, .node = n});
+  }
   for (int n = 0; n < config_.nodes && config_.has_crashes; ++n) {
     steps.push_back({.kind = StepKind::kCrash, .node = n});
     if (!config_.has_partial_loss) continue;
@@ -103,11 +129,13 @@ void Model::AddSteps(const UnitWorld& unit, int index, std::vector<Step>& steps)
     const UnitRecord& record = unit.coordinators[c].record;
     steps.push_back({StepKind::kCoordinatorTick, index, c, 0});
     if (config_.has_crashes) steps.push_back({StepKind::kCoordinatorRestart, index, c, 0});
-    if (config_.has_deadlines) steps.push_back({StepKind::kCancel, index, c, 0});
+    if (config_.has_deadlines || IsSourceLost(unit, record))
+      steps.push_back({StepKind::kCancel, index, c, 0});
     if (static_cast<int>(ToInt(record.move)) >= config_.moves) continue;
     for (int n = 0; n < config_.nodes; ++n) {
       const bool is_within = static_cast<int>(ToInt(record.owner)) == n + 1;
       if (is_within && !config_.moves_within_nodes) continue;
+      if (n == 0 && config_.has_no_returns) continue;
       steps.push_back({StepKind::kStart, index, c, n});
     }
   }
@@ -116,6 +144,7 @@ void Model::AddSteps(const UnitWorld& unit, int index, std::vector<Step>& steps)
 void Model::AddNodeSteps(const UnitWorld& unit, int index, int node,
                          std::vector<Step>& steps) const {
   const NodeWorld& at = unit.nodes[node];
+  if (at.is_held) return;
   const bool splits_checks = !config_.guards.fence_at_apply;
   for (int k = 0; k < config_.updates; ++k) {
     if (splits_checks && (at.admitted >> k & 1) == 0) {
@@ -143,16 +172,17 @@ void Model::AddNodeSteps(const UnitWorld& unit, int index, int node,
 void Model::AddDeliveries(const UnitWorld& unit, int index, std::vector<Step>& steps) const {
   for (const std::uint16_t id : unit.messages) {
     const Message& message = messages_[id];
-    const bool needs_coordinator = std::holds_alternative<MoveReport>(message.body) ||
+    const bool needs_coordinator = std::holds_alternative<ReportFact>(message.body) ||
                                    std::holds_alternative<PutFact>(message.body);
     if (needs_coordinator && IsCoordinatorDead(unit)) continue;
     const bool is_for_any_node = std::holds_alternative<RecordFact>(message.body);
-    const bool is_for_coordinator = std::holds_alternative<MoveReport>(message.body);
+    const bool is_for_coordinator = std::holds_alternative<ReportFact>(message.body);
     const int receivers = is_for_any_node      ? config_.nodes
                           : is_for_coordinator ? config_.coordinators
                                                : 1;
     for (int r = 0; r < receivers; ++r) {
       const int node = receivers > 1 ? r : message.to;
+      if (!needs_coordinator && !MayHear(unit.nodes[node], message)) continue;
       steps.push_back({StepKind::kDeliver, index, node, id});
     }
   }

@@ -150,9 +150,9 @@ std::string ProcessCluster::node_name(int node) const { return absl::StrCat("nod
 
 absl::StatusOr<std::unique_ptr<ProcessCluster>> ProcessCluster::Start(const Options& options) {
   std::unique_ptr<ProcessCluster> cluster(new ProcessCluster(options));
-  absl::Status status = cluster->LaunchCoordinator("127.0.0.1:0", "127.0.0.1:0");
+  absl::Status status = cluster->StartCoordinator();
   for (int node = 0; status.ok() && node < options.nodes; ++node) {
-    status = cluster->LaunchNode(node, "127.0.0.1:0");
+    status = cluster->StartNode(node);
   }
   if (status.ok()) status = cluster->AwaitLive(options.nodes);
   if (!status.ok()) {
@@ -161,16 +161,17 @@ absl::StatusOr<std::unique_ptr<ProcessCluster>> ProcessCluster::Start(const Opti
   return cluster;
 }
 
-absl::Status ProcessCluster::LaunchCoordinator(const std::string& listen,
-                                               const std::string& admin) {
+absl::Status ProcessCluster::StartCoordinator() {
   const std::string ports = absl::StrCat(directory_, "/coordinator.json");
   fs::remove(ports);
   std::vector<std::string> argv = {"/usr/bin/env"};
   const std::vector<std::string>& environment = options_.coordinator_environment;
   argv.insert(argv.end(), environment.begin(), environment.end());
-  argv.insert(argv.end(), {BinaryPath("embla-coordinator"), "--listen", listen, "--admin-listen",
-                           admin, "--metrics-listen", "127.0.0.1:0", "--state-dir",
-                           absl::StrCat(directory_, "/state"), "--port-file", ports});
+  argv.insert(argv.end(),
+              {BinaryPath("embla-coordinator"), "--listen", coordinator_address_, "--admin-listen",
+               admin_address_, "--metrics-listen", coordinator_metrics_address_, "--state-dir",
+               absl::StrCat(directory_, "/state"), "--port-file", ports});
+  AddTlsFlags(argv, Role::kCoordinator, "coordinator");
   argv.insert(argv.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
   EMBLA_ASSIGN_OR_RETURN(coordinator_,
                          ChildProcess::Start(argv, absl::StrCat(directory_, "/coordinator.log")));
@@ -181,12 +182,24 @@ absl::Status ProcessCluster::LaunchCoordinator(const std::string& listen,
   return absl::OkStatus();
 }
 
+client::TlsOptions ProcessCluster::Certificate(Role role, const std::string& name) const {
+  if (options_.authority == nullptr) return {};
+  const TlsFiles files = options_.authority->Issue(role, name);
+  return {.certificate = files.certificate, .authorities = files.authorities};
+}
+
+void ProcessCluster::AddTlsFlags(std::vector<std::string>& argv, Role role,
+                                 const std::string& name) const {
+  const client::TlsOptions tls = Certificate(role, name);
+  if (tls.certificate.empty()) return;
+  argv.insert(argv.end(), {"--tls-cert", tls.certificate, "--tls-ca", tls.authorities});
+}
+
 std::string ProcessCluster::data_dir(int node) const {
   return absl::StrCat(directory_, "/", node_name(node), ".data");
 }
 
-absl::Status ProcessCluster::LaunchNode(int node, const std::string& listen,
-                                        const std::vector<std::string>& more) {
+absl::Status ProcessCluster::StartNode(int node, const std::vector<std::string>& more) {
   const std::string name = node_name(node);
   const std::string ports = absl::StrCat(directory_, "/", name, ".json");
   fs::remove(ports);
@@ -203,9 +216,9 @@ absl::Status ProcessCluster::LaunchNode(int node, const std::string& listen,
                                    "--coordinator",
                                    coordinator_address_,
                                    "--listen",
-                                   listen,
+                                   nodes_[node].address,
                                    "--metrics-listen",
-                                   "127.0.0.1:0",
+                                   nodes_[node].metrics_address,
                                    "--devices",
                                    absl::StrCat("cpu:", options_.devices_per_node),
                                    "--port-file",
@@ -215,6 +228,7 @@ absl::Status ProcessCluster::LaunchNode(int node, const std::string& listen,
   } else {
     argv.push_back("--accept-loss");  // Tests mean it when they end such a process.
   }
+  if (std::ranges::find(more, "--tls-cert") == more.end()) AddTlsFlags(argv, Role::kNode, name);
   argv.insert(argv.end(), options_.shard_flags.begin(), options_.shard_flags.end());
   argv.insert(argv.end(), more.begin(), more.end());
   EMBLA_ASSIGN_OR_RETURN(nodes_[node].process,
@@ -254,16 +268,20 @@ std::vector<const ChildProcess*> ProcessCluster::Running() const {
 absl::StatusOr<std::unique_ptr<client::Client>> ProcessCluster::Connect(
     client::ConnectOptions options) const {
   options.coordinator = coordinator_address_;
+  if (options.tls.certificate.empty()) options.tls = Certificate(Role::kTrainer, "trainer");
   return client::Client::Connect(std::move(options));
 }
 
 absl::StatusOr<std::unique_ptr<client::Admin>> ProcessCluster::ConnectAdmin() const {
-  return client::Admin::Connect(admin_address_, kAwaitMax);
+  return client::Admin::Connect(admin_address_, kAwaitMax, client::Admin::IfAbsent::kWait,
+                                Certificate(Role::kAdmin, "admin"));
 }
 
 std::pair<std::string, int> ProcessCluster::Embla(const std::string& arguments) const {
+  const client::TlsOptions tls = Certificate(Role::kAdmin, "admin");
   const std::string command =
-      absl::StrCat(BinaryPath("embla"), " --admin ", admin_address_, " ", arguments, " 2>&1");
+      absl::StrCat("EMBLA_TLS_CERT=", tls.certificate, " EMBLA_TLS_CA=", tls.authorities, " ",
+                   BinaryPath("embla"), " --admin ", admin_address_, " ", arguments, " 2>&1");
   std::FILE* const pipe = popen(command.c_str(), "r");
   std::string printed;
   char buffer[4096];
@@ -285,12 +303,12 @@ void ProcessCluster::KillNode(int node) {
 }
 
 absl::Status ProcessCluster::RestartCoordinator() {
-  EMBLA_RETURN_IF_ERROR(LaunchCoordinator(coordinator_address_, admin_address_));
+  EMBLA_RETURN_IF_ERROR(StartCoordinator());
   return AwaitLive(options_.nodes);
 }
 
 absl::Status ProcessCluster::RestartNode(int node) {
-  EMBLA_RETURN_IF_ERROR(LaunchNode(node, nodes_[node].address));
+  EMBLA_RETURN_IF_ERROR(StartNode(node));
   return AwaitLive(options_.nodes);
 }
 

@@ -18,6 +18,8 @@
 #include "absl/time/time.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/testing/loopback.h"
+#include "core/tls/testing/test_authority.h"
 
 namespace embla::testing {
 
@@ -54,6 +56,10 @@ class ProcessCluster {
     std::vector<std::string> coordinator_flags = {};
     std::vector<std::string> coordinator_environment = {};  // NAME=VALUE.
     std::vector<std::string> shard_flags = {};
+    // All connections are over TLS, with certificates of this authority, which is not owned and
+    // outlives the cluster. Connect calls as the trainer "trainer", ConnectAdmin and Embla as the
+    // admin "admin". Null: plaintext.
+    const TestAuthority* authority = nullptr;
     bool journals = false;  // Every node has a data directory, which outlives its process.
     // By node: EMBLA_FAILPOINTS (core/base/failpoint.h) of each of its processes.
     std::map<int, std::string> failpoints = {};
@@ -70,6 +76,8 @@ class ProcessCluster {
   absl::StatusOr<std::unique_ptr<client::Admin>> ConnectAdmin() const;
   // Returns the CLI's output, errors too, and its exit code. `arguments` are words for a shell.
   std::pair<std::string, int> Embla(const std::string& arguments) const;
+  // Over TLS: the files of a certificate of `role` and `name`, issued now.
+  client::TlsOptions Certificate(Role role, const std::string& name) const;
 
   // SIGKILL, and wait until the process is gone.
   void KillCoordinator();
@@ -77,15 +85,11 @@ class ProcessCluster {
   // On the same port and state directory as before.
   absl::Status RestartCoordinator();
   // The same, returns when it listens.
-  absl::Status StartCoordinator() {
-    return LaunchCoordinator(coordinator_address_, admin_address_);
-  }
+  absl::Status StartCoordinator();
   // On the same port as before; returns when the coordinator calls it live and it has the plan.
   absl::Status RestartNode(int node);
   // The same, returns when it listens. `more` are flags of this start.
-  absl::Status StartNode(int node, const std::vector<std::string>& more = {}) {
-    return LaunchNode(node, nodes_[node].address, more);
-  }
+  absl::Status StartNode(int node, const std::vector<std::string>& more = {});
   // Waits until the node's program ends by itself; returns its exit code, -1 if it does not.
   int AwaitNodeEnd(int node);
   // Waits until every node that runs is live and has the coordinator's plan.
@@ -114,16 +118,16 @@ class ProcessCluster {
   std::string LogTails() const;
 
  private:
+  // Where programs listen: from their first start on on one port each, which no other test can take
+  // while they are dead.
   struct Node {
     ChildProcess process;
-    std::string address;
-    std::string metrics_address;
+    std::string address = AnyLoopbackPort();
+    std::string metrics_address = AnyLoopbackPort();
   };
 
   explicit ProcessCluster(Options options);
-  absl::Status LaunchCoordinator(const std::string& listen, const std::string& admin);
-  absl::Status LaunchNode(int node, const std::string& listen,
-                          const std::vector<std::string>& more = {});
+  void AddTlsFlags(std::vector<std::string>& argv, Role role, const std::string& name) const;
   absl::Status AwaitLive(int nodes) const;
   // Returns the processes that were not killed or stopped by the test.
   std::vector<const ChildProcess*> Running() const;
@@ -131,9 +135,9 @@ class ProcessCluster {
   const Options options_;
   std::string directory_;
   ChildProcess coordinator_;
-  std::string coordinator_address_;
-  std::string admin_address_;
-  std::string coordinator_metrics_address_;
+  std::string coordinator_address_ = AnyLoopbackPort();
+  std::string admin_address_ = AnyLoopbackPort();
+  std::string coordinator_metrics_address_ = AnyLoopbackPort();
   std::vector<Node> nodes_;
 };
 

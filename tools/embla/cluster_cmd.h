@@ -11,8 +11,12 @@
 
 namespace embla::cli {
 
-std::vector<AdminVerb> ClusterVerbs();
+std::vector<Verb> ClusterVerbs();
 
+// Whether the cluster may be brought to another version now, and in which order; empty: to this
+// program's. FailedPrecondition: not now, or not at all.
+absl::Status UpgradeCheckVerb(client::Admin& admin, const std::string& to_version,
+                              const Output& output);
 absl::Status ClusterStatusVerb(client::Admin& admin, const Output& output);
 
 // On the coordinator's machine, whether it runs or not. Errors of CopyStateDirectory.

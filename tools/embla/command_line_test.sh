@@ -40,6 +40,8 @@ expect 2 "" cluster status --bogus
 expect 2 "'yaml' is not one of table, json" cluster status -o yaml
 expect 3 "127.0.0.1:1" table create --name t --dim 4 --zch --capacity 10 --eviction-buffer 256MiB \
   --sharding row_wise "${nobody[@]}"
+expect 2 'durability "none" is not one of node, queued, written, synced' table create --name t \
+  --rows 10 --dim 4 --sharding row_wise --durability none "${nobody[@]}"
 expect 2 "sharding" table create --name t --rows 10 --dim 4 "${nobody[@]}" --sharding rowwise
 expect 3 "127.0.0.1:1" cluster status "${nobody[@]}"
 # At once, whatever the timeout.
@@ -101,5 +103,23 @@ grep -q "</svg>" "$inputs/plan.svg" || failed=1
 check=(plan check "$inputs/plan.json" --tables "$inputs/t.csv")
 expect 0 "accepted" "${check[@]}" --topology 1x2
 expect 5 "topology changed" "${check[@]}" --topology 1x3
+
+# Certificates, and what the CLI says of its own.
+ca=(--dir "$inputs/certs")
+expect 2 "trust domain" certs init "${ca[@]}" --cluster Prod
+expect 0 "authority of cluster prod" certs init "${ca[@]}" --cluster prod
+expect 5 "exists" certs init "${ca[@]}" --cluster prod
+expect 2 "roles are coordinator node" certs issue "${ca[@]}" --role boss --name x
+expect 0 "spiffe://prod/admin/ann" certs issue "${ca[@]}" --role admin --name ann
+expect 0 "not_after" certs issue "${ca[@]}" --role reader --name r --days 7 -o json
+expect 0 "6 days" certs show "$inputs/certs/reader-r.pem" "$inputs/certs/ca.pem"
+expect 0 "1 revoked" certs revoke "${ca[@]}" "$inputs/certs/reader-r.pem"
+modes="$(stat -c %a "$inputs/certs/ca.key" "$inputs/certs/admin-ann.pem" | sort -u)"
+[[ "$modes" == 600 ]] || failed=1
+tls=(--tls-cert "$inputs/certs/admin-ann.pem" --tls-ca "$inputs/certs/ca.pem")
+expect 3 "over TLS as spiffe://prod/admin/ann" cluster status "${nobody[@]}" "${tls[@]}"
+expect 2 "TLS needs" cluster status "${nobody[@]}" --tls-cert "$inputs/certs/admin-ann.pem"
+expect 1 "revoked" cluster status "${nobody[@]}" --tls-cert "$inputs/certs/reader-r.pem" \
+  --tls-ca "$inputs/certs/ca.pem" --tls-revoked "$inputs/certs/revoked"
 
 exit "$failed"

@@ -32,7 +32,7 @@ absl::Status Invocation::WithAdmin(absl::Duration timeout,
                                    const std::function<absl::Status(client::Admin&)>& verb) const {
   EMBLA_ASSIGN_OR_RETURN(
       const std::unique_ptr<client::Admin> admin,
-      client::Admin::Connect(admin_address, timeout, client::Admin::IfAbsent::kFail));
+      client::Admin::Connect(admin_address, timeout, client::Admin::IfAbsent::kFail, tls));
   return verb(*admin);
 }
 
@@ -74,7 +74,7 @@ absl::Status Invocation::VerifyTable() const {
   return WithAdmin([&](client::Admin& admin) -> absl::Status {
     EMBLA_ASSIGN_OR_RETURN(
         const std::unique_ptr<client::Inspector> inspector,
-        client::Inspector::Connect(admin_address, absl::Seconds(timeout_seconds)));
+        client::Inspector::Connect(admin_address, absl::Seconds(timeout_seconds), tls));
     return VerifyTableVerb(admin, *inspector, verify, LookAgain, output());
   });
 }
@@ -87,6 +87,7 @@ absl::Status Invocation::WithClient(
   options.timeout = absl::Seconds(timeout_seconds);
   options.replica_group = lookup.replica_group;
   options.waits_for_coordinator = false;
+  options.tls = tls;
   EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> client,
                          client::Client::Connect(options));
   return verb(*client);

@@ -14,9 +14,10 @@
 #include "absl/time/time.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "tools/embla/certs_cmd.h"
 #include "tools/embla/cluster_plan_cmd.h"
+#include "tools/embla/doctor_config.h"
 #include "tools/embla/job_cmd.h"
-#include "tools/embla/journal_cmd.h"
 #include "tools/embla/lookup_cmd.h"
 #include "tools/embla/output.h"
 #include "tools/embla/plan_cmd.h"
@@ -31,6 +32,7 @@ namespace embla::cli {
 struct Invocation {
   std::string admin_address = "127.0.0.1:7071";
   std::string coordinator_address = "127.0.0.1:7070";
+  client::TlsOptions tls;
   double timeout_seconds = 10;
   bool json = false;
   bool if_not_exists = false;
@@ -47,7 +49,7 @@ struct Invocation {
   LookupFlags lookup;
   JobFlags job;
   std::uint64_t job_id = 0;
-  JournalFlags journal;
+  CertsFlags certs;
   bool wait = false;
   std::int64_t explained_id = 0;
   client::SweepOptions sweep;
@@ -65,6 +67,7 @@ struct Invocation {
   bool lose_rows = false;
   std::string state_directory;
   std::string backup;
+  ReadConfig read_config;  // The library that reads files for servers reads them here, too.
 
   std::function<absl::Status()> run;
 

@@ -259,14 +259,14 @@ absl::Status JobStartVerb(client::Admin& admin, const v1::StartJobRequest& reque
   return absl::OkStatus();
 }
 
-std::vector<AdminVerb> JobVerbs() {
+std::vector<Verb> JobVerbs() {
   const auto id = std::make_shared<std::uint64_t>(0);
   const std::vector<Argument> number = {{"job", "number of the job", id.get()}};
   const auto control = [&](const char* name, const char* help,
                            v1::ControlJobRequest::Action action) {
-    return AdminVerb{name, help, number, [id, action](client::Admin& admin, const Output& output) {
-                       return JobControlVerb(admin, *id, action, output);
-                     }};
+    return Verb{name, help, number, [id, action](client::Admin& admin, const Output& output) {
+                  return JobControlVerb(admin, *id, action, output);
+                }};
   };
   return {{.name = "ls", .help = "list the jobs, the newest first", .run = JobListVerb},
           {"show", "everything about one job", number,

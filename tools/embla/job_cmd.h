@@ -39,7 +39,7 @@ using Pause = std::function<void()>;
 absl::Status JobStartVerb(client::Admin& admin, const v1::StartJobRequest& request, bool wait,
                           const Pause& pause, const Output& output);
 // Verbs that need no clock.
-std::vector<AdminVerb> JobVerbs();
+std::vector<Verb> JobVerbs();
 
 absl::Status JobListVerb(client::Admin& admin, const Output& output);
 absl::Status JobShowVerb(client::Admin& admin, std::uint64_t id, const Output& output);

@@ -17,6 +17,7 @@
 #include "server/log/log_recovery.h"
 #include "server/log/log_segments.h"
 #include "server/log/log_storage.h"
+#include "tools/embla/invocation.h"
 #include "tools/embla/text_table.h"
 
 namespace embla::cli {
@@ -140,6 +141,24 @@ void PutSummary(const JournalFlags& flags, const Journal& journal, const Recover
 }
 
 }  // namespace
+
+std::vector<Verb> JournalVerbs() {
+  const auto flags = std::make_shared<JournalFlags>();
+  const Argument directory = {"directory", "its --data-dir", &flags->directory};
+  return {{.name = "verify",
+           .help = "check every record, and count them by kind",
+           .arguments = {directory},
+           .run_alone =
+               [flags](const Invocation& in) { return JournalVerifyVerb(*flags, in.output()); }},
+          {.name = "dump",
+           .help = "print its records, one per line",
+           .arguments = {directory,
+                         {"--from", "records from this LSN on", &flags->from, false},
+                         {"--limit", "at most so many; 0, the default: all", &flags->limit, false}},
+           .run_alone = [flags](const Invocation& in) {
+             return JournalDumpVerb(*flags, in.output());
+           }}};
+}
 
 absl::Status JournalDumpVerb(const JournalFlags& flags, const Output& output) {
   EMBLA_ASSIGN_OR_RETURN(Journal journal, OpenJournal(flags.directory));

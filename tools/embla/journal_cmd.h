@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "tools/embla/output.h"
+#include "tools/embla/verb.h"
 
 namespace embla::cli {
 
@@ -14,6 +16,8 @@ struct JournalFlags {
   std::uint64_t from = 0;   // Records from this LSN on.
   std::uint64_t limit = 0;  // At most so many; 0: all.
 };
+
+std::vector<Verb> JournalVerbs();
 
 // A record per line; with -o json a JSON document per line. Nothing is changed. Errors: NotFound
 // (no journal there), FailedPrecondition (a process has it open; a newer program wrote it),

@@ -13,14 +13,19 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
 #include "core/base/log.h"
 #include "core/base/named_option.h"
+#include "core/base/program_flags.h"
+#include "core/base/tls_flags.h"
 #include "core/base/usage_error.h"
 #include "core/plan/names.h"
+#include "tools/embla/certs_cmd.h"
 #include "tools/embla/cluster_cmd.h"
 #include "tools/embla/cluster_plan_cmd.h"
+#include "tools/embla/doctor_cmd.h"
 #include "tools/embla/exit_code.h"
 #include "tools/embla/id_cmd.h"
 #include "tools/embla/invocation.h"
@@ -30,6 +35,7 @@
 #include "tools/embla/node_cmd.h"
 #include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_solve_cmd.h"
+#include "tools/embla/state_cmd.h"
 #include "tools/embla/table_cmd.h"
 #include "tools/embla/table_rows_cmd.h"
 #include "tools/embla/verb.h"
@@ -60,6 +66,8 @@ void AddShapeFlags(CLI::App& verb, TableFlags& table) {
   verb.add_option("--rounding", table.rounding, "of fp16 and bf16: nearest (default), stochastic");
   verb.add_option("--bounds", table.bounds, "ids out of range: error (default) or ignore");
   verb.add_option("--nan-policy", table.nan_policy, "NaN gradients: reject (default) or allow");
+  verb.add_option("--durability", table.durability, "queued, written, synced; default: the nodes'");
+  verb.add_option("--callers", table.callers, "trainers and readers that may use it; default: all");
   verb.add_option("--seed", table.seed, "of initial values and stochastic rounding");
   verb.add_option("--row-granules", table.row_granules, "units by rows; 0: min(rows, 4096)");
   verb.add_option("--column-granule-width", table.column_granule_width, "columns per unit; 0: 4");
@@ -71,8 +79,7 @@ void AddShapeFlags(CLI::App& verb, TableFlags& table) {
 void AddZchFlags(CLI::App& verb, ZchFlags& zch) {
   verb.add_flag("--zch", zch.zch, "ids are any 64-bit numbers, and get rows as they come");
   verb.add_option("--capacity", zch.capacity,
-                  "instead of --rows: ids that can have a row; rounded up to a multiple "
-                  "of 64 x buckets");
+                  "instead of --rows: ids that can have a row, in multiples of 64 x buckets");
   verb.add_option("--buckets", zch.buckets, "units of a ZCH table; 0: 768");
   verb.add_option("--policy", zch.policy,
                   "who makes room: lru (default), lfu, distance_lfu[:2], ttl:STEPS[:evict]");
@@ -148,11 +155,14 @@ CLI::App* AddAdminVerb(CLI::App& noun, const std::string& name, const std::strin
                  [&in, action = std::move(action)] { return in.WithAdmin(action); });
 }
 
-void AddVerbs(CLI::App& noun, Invocation& in, std::vector<AdminVerb> verbs) {
-  for (AdminVerb& verb : verbs) {
-    CLI::App* added = AddAdminVerb(
+void AddVerbs(CLI::App& noun, Invocation& in, std::vector<Verb> verbs) {
+  for (Verb& verb : verbs) {
+    CLI::App* const added = AddVerb(
         noun, verb.name, verb.help, in,
-        [&in, run = std::move(verb.run)](client::Admin& admin) { return run(admin, in.output()); });
+        [&in, run = std::move(verb.run), run_alone = std::move(verb.run_alone)] {
+          if (run_alone) return run_alone(in);
+          return in.WithAdmin([&](client::Admin& admin) { return run(admin, in.output()); });
+        });
     for (const Argument& argument : verb.arguments) {
       CLI::Option* const option = std::visit(
           [&]<typename Value>(Value* value) {
@@ -364,7 +374,6 @@ void AddPlanVerbs(CLI::App& app, Invocation& in) {
       noun, "show", "rows x columns and bytes per device", in,
       [&in](client::Admin& admin) { return PlanShowVerb(admin, in.table_name, in.output()); });
   show->add_option("table", in.table_name, "only this table");
-
   CLI::App* table = AddVerb(noun, "table", "what `table create` would do; nothing is created", in,
                             [&in] { return in.PlanTable(); });
   AddTableFlags(*table, in.table, "--on-nodes");
@@ -432,18 +441,36 @@ void AddJobVerbs(CLI::App& app, Invocation& in) {
       ->required();
 }
 
-void AddJournalVerbs(CLI::App& app, Invocation& in) {
-  CLI::App& noun = AddNoun(app, "journal", "the data directory of a shard server that is stopped");
+void AddCertsVerbs(CLI::App& app, Invocation& in) {
+  CLI::App& noun = AddNoun(app, "certs", "certificates, for clusters without their own authority");
   const auto add = [&](const char* name, const char* help, auto verb) {
-    CLI::App* added =
-        AddVerb(noun, name, help, in, [&in, verb] { return verb(in.journal, in.output()); });
-    added->add_option("directory", in.journal.directory, "its --data-dir")->required();
-    return added;
+    return AddVerb(noun, name, help, in, [&in, verb] { return verb(in.certs, in.output()); });
   };
-  add("verify", "check every record, and count them by kind", JournalVerifyVerb);
-  CLI::App* dump = add("dump", "print its records, one per line", JournalDumpVerb);
-  dump->add_option("--from", in.journal.from, "records from this LSN on");
-  dump->add_option("--limit", in.journal.limit, "at most so many; 0: all")->capture_default_str();
+  const auto add_directory = [&in](CLI::App* verb) {
+    verb->add_option("--dir", in.certs.directory, "directory of the authority")
+        ->capture_default_str();
+    return verb;
+  };
+  const auto add_days = [](CLI::App* verb, int& days, const char* what) {
+    verb->add_option("--days", days, what)->check(CLI::Range(1, 36'500))->capture_default_str();
+  };
+  CLI::App* init = add_directory(add("init", "make an authority", CertsInitVerb));
+  init->add_option("--cluster", in.certs.cluster, "the cluster's name: a-z 0-9 . - _")->required();
+  add_days(init, in.certs.authority_days, "until the authority ends");
+  CLI::App* issue =
+      add_directory(add("issue", "make a certificate with its key, or renew it", CertsIssueVerb));
+  issue
+      ->add_option("--role", in.certs.role, "coordinator, node, trainer, reader, operator or admin")
+      ->required();
+  issue->add_option("--name", in.certs.name, "the node's or trainer's name")->required();
+  issue->add_option("--out", in.certs.out, "file; default DIR/ROLE-NAME.pem");
+  add_days(issue, in.certs.days, "until it ends");
+  CLI::App* show = add("show", "whose certificates these are, and when they end", CertsShowVerb);
+  show->add_option("files", in.certs.files, "files in PEM")->required();
+  CLI::App* revoke = add_directory(
+      add("revoke", "add certificates to the authority's list of revoked ones", CertsRevokeVerb));
+  revoke->add_option("files", in.certs.files, "files in PEM; none: the list is made anew");
+  add_days(revoke, in.certs.list_days, "until the list has to be made anew");
 }
 
 void AddOtherVerbs(CLI::App& app, Invocation& in) {
@@ -458,8 +485,7 @@ void AddOtherVerbs(CLI::App& app, Invocation& in) {
       AddVerb(cluster, "restore", "make a state directory from a backup", in,
               [&in] { return ClusterRestoreVerb(in.backup, in.state_directory, in.output()); });
   restore->add_option("--from", in.backup, "what cluster backup wrote")->required();
-  restore->add_option("--state-dir", in.state_directory, "a directory that is missing or empty")
-      ->required();
+  restore->add_option("--state-dir", in.state_directory, "an empty directory")->required();
   CLI::App* explain =
       AddVerb(AddNoun(app, "id", "ids of ZCH tables"), "explain",
               "whether an id has a row, where, since when, and why not", in, [&in] {
@@ -485,25 +511,38 @@ void AddOtherVerbs(CLI::App& app, Invocation& in) {
   lookup->add_option("--ids", in.lookup.ids, "row ids, as 1,2,3")->delimiter(',')->required();
   lookup->add_option("--pooling", in.lookup.pooling, "none, or the ids as one bag: sum, mean")
       ->capture_default_str();
-  lookup->add_option("--columns", in.lookup.columns_max, "columns shown; 0: all")
+  lookup->add_option("--columns", in.lookup.columns_max, "columns; 0: all")->capture_default_str();
+  lookup->add_option("--replica-group", in.lookup.replica_group, "whose copy, of several groups")
       ->capture_default_str();
-  lookup
-      ->add_option("--replica-group", in.lookup.replica_group, "whose copy, where there are groups")
-      ->capture_default_str();
+}
+
+// Reads a file as the servers' --config does.
+absl::StatusOr<std::map<std::string, std::string>> ReadConfigFile(const std::string& path) {
+  std::map<std::string, std::string> flags;
+  try {
+    for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
+      flags[item.fullname()] = item.inputs.empty() ? "" : item.inputs.front();
+    }
+  } catch (const CLI::Error& error) {
+    return absl::NotFoundError(error.what());
+  }
+  return flags;
 }
 
 void AddGlobalFlags(CLI::App& app, Invocation& in) {
   app.require_subcommand(1);
   app.fallthrough();  // -o and addresses may also stand after the verb.
-  app.set_version_flag("--version", "embla " EMBLA_VERSION);
-  app.add_option("--admin", in.admin_address, "the coordinator's admin address")
+  AddProgramFlags<CLI::CallForVersion>(app);
+  app.add_option("--admin", in.admin_address, "the coordinators' admin addresses, with commas")
       ->envname("EMBLA_ADMIN")
       ->capture_default_str();
   app.add_option("--coordinator", in.coordinator_address,
-                 "the coordinator's address (lookup, id explain, table sync, survey, sweep, "
+                 "the coordinator's address, of several all with commas (lookup, id explain, table "
+                 "sync, survey, sweep, "
                  "evictions, export, import)")
       ->envname("EMBLA_COORDINATOR")
       ->capture_default_str();
+  AddTlsFlags(app, in.tls);
   app.add_option(
          "--timeout", in.timeout_seconds,
          "seconds to wait for an answer; table create waits as long as all its nodes are alive "
@@ -521,6 +560,7 @@ void AddGlobalFlags(CLI::App& app, Invocation& in) {
 int Main(int argc, char** argv) {
   SetLogLevel(LogLevel::kWarning);
   Invocation invocation;
+  invocation.read_config = ReadConfigFile;
   CLI::App app("Embla: tables, nodes and plans of a cluster", "embla");
   AddGlobalFlags(app, invocation);
   AddOtherVerbs(app, invocation);
@@ -528,7 +568,12 @@ int Main(int argc, char** argv) {
   AddMoveVerbs(app, invocation);
   AddJobVerbs(app, invocation);
   AddTableVerbs(app, invocation);
-  AddJournalVerbs(app, invocation);
+  AddVerbs(AddNoun(app, "journal", "the data directory of a shard server that is stopped"),
+           invocation, JournalVerbs());
+  AddCertsVerbs(app, invocation);
+  AddVerbs(AddNoun(app, "state", "the coordinators' state, while none runs"), invocation,
+           StateVerbs());
+  AddVerbs(app, invocation, DoctorVerbs());
   AddPlanVerbs(app, invocation);
   try {
     app.parse(argc, argv);

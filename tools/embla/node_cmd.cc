@@ -136,7 +136,7 @@ std::string FailureWords(const std::vector<Node>& nodes, absl::Time now) {
 
 }  // namespace
 
-std::vector<AdminVerb> NodeVerbs() {
+std::vector<Verb> NodeVerbs() {
   return {{.name = "ls",
            .help = "list the nodes",
            .run = [](client::Admin& admin, const Output& output) {

@@ -14,7 +14,7 @@
 namespace embla::cli {
 
 // Verbs that start no job.
-std::vector<AdminVerb> NodeVerbs();
+std::vector<Verb> NodeVerbs();
 
 // `now` is what heartbeats are measured against.
 absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& output);

@@ -93,6 +93,7 @@ absl::StatusOr<TableRequest> RequestFromWords(const TableFlags& flags) {
   spec.replica_groups = flags.replica_groups;
   spec.lookups_per_sample = flags.lookups_per_sample;
   spec.sync_every_steps = flags.sync_every_steps;
+  spec.callers = flags.callers;
   spec.optimizer = flags.numbers;
   spec.init.a = flags.init_a;
   spec.init.b = flags.init_b;
@@ -103,6 +104,7 @@ absl::StatusOr<TableRequest> RequestFromWords(const TableFlags& flags) {
   EMBLA_RETURN_IF_ERROR(SetByName(flags.rounding, spec.rounding));
   EMBLA_RETURN_IF_ERROR(SetByName(flags.bounds, spec.bounds));
   EMBLA_RETURN_IF_ERROR(SetByName(flags.nan_policy, spec.nan_policy));
+  EMBLA_RETURN_IF_ERROR(SetByName(flags.durability, spec.durability));
   EMBLA_RETURN_IF_ERROR(SetByName(flags.optimizer, spec.optimizer.kind));
   EMBLA_RETURN_IF_ERROR(SetByName(flags.weight_decay_mode, spec.optimizer.weight_decay_mode));
   EMBLA_RETURN_IF_ERROR(SetByName(flags.bias_correction, spec.optimizer.bias_correction));

@@ -38,6 +38,8 @@ struct TableFlags {
   std::string rounding;
   std::string bounds;
   std::string nan_policy;
+  std::string durability;
+  std::vector<std::string> callers;
   std::uint64_t seed = 0;
   ZchFlags zch;
   std::uint32_t row_granules = 0;

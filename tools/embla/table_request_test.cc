@@ -20,6 +20,7 @@ TEST(TableRequest, FlagsFillSpecAndPlacement) {
   flags.rows = 1000;
   flags.dim = 64;
   flags.dtype = "bf16";
+  flags.durability = "synced";
   flags.optimizer = "adam";
   flags.numbers.learning_rate = 0.5f;
   flags.sharding = "grid_shard";
@@ -32,6 +33,7 @@ TEST(TableRequest, FlagsFillSpecAndPlacement) {
   const TableRequest& request = requests->front();
   EXPECT_EQ(request.spec.name, "clicks");
   EXPECT_EQ(request.spec.dtype, DType::kBFloat16);
+  EXPECT_EQ(request.spec.durability, TableDurability::kSynced);
   EXPECT_EQ(request.spec.optimizer.kind, OptimizerKind::kAdam);
   EXPECT_EQ(request.spec.optimizer.learning_rate, 0.5f);
   EXPECT_EQ(request.placement.sharding, ShardingType::kGridShard);
@@ -127,6 +129,7 @@ constexpr char kYaml[] = R"(
 - name: "007"
   rows: 10
   dim: 4
+  durability: queued
   placement:
     sharding: table_wise
     nodes: [n1]
@@ -140,6 +143,7 @@ TEST(TableRequest, YamlHoldsOneTableOrAList) {
   EXPECT_EQ((*requests)[0].spec.optimizer.kind, OptimizerKind::kAdagrad);
   EXPECT_EQ((*requests)[0].spec.optimizer.learning_rate, 0.05f);
   EXPECT_EQ((*requests)[1].spec.name, "007");
+  EXPECT_EQ((*requests)[1].spec.durability, TableDurability::kQueued);
   EXPECT_THAT((*requests)[1].placement.nodes, ElementsAre("n1"));
   EXPECT_THAT((*requests)[1].placement.devices, ElementsAre(0u, 1u));
 }

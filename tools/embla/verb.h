@@ -1,5 +1,5 @@
-// A verb that asks the coordinator, as the file of its noun states it. main.cc binds it to the
-// command line, so that a new one needs no line there.
+// A verb as the file of its noun states it. main.cc binds it to the command line, so that a new one
+// needs no line there.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,24 @@
 
 namespace embla::cli {
 
+struct Invocation;
+
 struct Argument {
   std::string name;  // "--trainer"; without dashes: by its place.
   std::string help;
-  std::variant<bool*, std::string*, std::uint64_t*> value;  // Lives as long as the verb's `run`.
+  // Lives as long as the verb's `run`.
+  std::variant<bool*, std::string*, std::uint64_t*, std::vector<std::string>*> value;
   bool is_required = true;
 };
 
-struct AdminVerb {
+struct Verb {
   std::string name;
   std::string help;
   std::vector<Argument> arguments = {};
+  // Asks the coordinator, which is there.
   std::function<absl::Status(client::Admin&, const Output&)> run = {};
+  // In place of `run`: decides itself whom it asks.
+  std::function<absl::Status(const Invocation&)> run_alone = {};
 };
 
 }  // namespace embla::cli

@@ -462,9 +462,11 @@ TEST_F(VerbsTest, UnknownTableIsNotFoundAndListsTheOthers) {
 TEST_F(VerbsTest, SetChangesHyperParameters) {
   Create();
   Printed();
-  ASSERT_THAT(TableSetVerb(admin_, "clicks", {"learning_rate=0.5", "eps=1"}, json_), IsOk());
+  ASSERT_THAT(TableSetVerb(admin_, "clicks", {"learning_rate=0.5", "durability=synced"}, json_),
+              IsOk());
   const Json view = Json::parse(Printed());
   EXPECT_EQ(view["spec"]["optimizer"]["learning_rate"], 0.5);
+  EXPECT_EQ(view["spec"]["durability"], "synced");
   EXPECT_EQ(view["plan_version"], 3);
 }
 

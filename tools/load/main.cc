@@ -15,8 +15,10 @@
 #include "client/include/embla/client.h"
 #include "core/base/heap.h"
 #include "core/base/named_option.h"
+#include "core/base/program_flags.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "core/base/tls_flags.h"
 #include "core/base/usage_error.h"
 #include "core/metrics/program_metrics.h"
 #include "kernels/targets.h"
@@ -42,6 +44,7 @@ struct Settings {
   Case load;
   RunSettings run;
   client::Transport transport = client::Transport::kStream;
+  client::TlsOptions tls;  // With --coordinator.
   double timeout_seconds = 30.0;
   bool no_combine = false;
   bool no_ceilings = false;
@@ -56,6 +59,7 @@ void AddClusterOptions(CLI::App& app, Settings& settings) {
   auto* coordinator = group->add_option("--coordinator", settings.coordinator,
                                         "Drive this cluster instead of a local one");
   group->add_option("--admin", settings.admin)->capture_default_str()->needs(coordinator);
+  AddTlsFlags(*group, settings.tls);
   group->add_option("--local", settings.local, "NODESxDEVICES processes on loopback")
       ->capture_default_str()
       ->excludes(coordinator);
@@ -156,6 +160,7 @@ absl::StatusOr<std::vector<std::unique_ptr<client::Client>>> ConnectAll(const Se
     options.coordinator = settings.coordinator;
     options.timeout = absl::Seconds(settings.timeout_seconds);
     options.transport = settings.transport;
+    options.tls = settings.tls;
     options.metrics = &metrics;
     EMBLA_ASSIGN_OR_RETURN(auto client, client::Client::Connect(options));
     clients.push_back(std::move(client));
@@ -204,7 +209,8 @@ absl::Status Run(Settings& settings) {
   EMBLA_ASSIGN_OR_RETURN(const auto ceilings, StartCeilings(settings));
   EMBLA_ASSIGN_OR_RETURN(
       const auto admin,
-      client::Admin::Connect(settings.admin, absl::Seconds(settings.timeout_seconds)));
+      client::Admin::Connect(settings.admin, absl::Seconds(settings.timeout_seconds),
+                             client::Admin::IfAbsent::kWait, settings.tls));
   if (local) EMBLA_RETURN_IF_ERROR(AwaitNodes(*admin, settings.cluster.nodes));
   const std::vector<Case> cases =
       settings.suite.empty() ? std::vector<Case>{settings.load} : ServiceSuite();
@@ -236,7 +242,7 @@ int Fail(const absl::Status& status, int code) {
 int Main(int argc, char** argv) {
   CLI::App app("Measures lookups and updates against the ceilings of transport and memory",
                "embla-bench");
-  app.set_version_flag("--version", "embla-bench " EMBLA_VERSION);
+  AddProgramFlags<CLI::CallForVersion>(app);
   Settings settings;
   AddClusterOptions(app, settings);
   AddTableOptions(app, settings);

@@ -12,8 +12,10 @@
 #include "client/include/embla/client.h"
 #include "core/base/file.h"
 #include "core/base/named_option.h"
+#include "core/base/program_flags.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "core/base/tls_flags.h"
 #include "core/base/usage_error.h"
 #include "core/metrics/program_metrics.h"
 #include "tools/train/job.h"
@@ -30,6 +32,7 @@ struct Settings {
   RunOptions run;
   std::string coordinator = "127.0.0.1:7070";
   std::string admin = "127.0.0.1:7071";
+  client::TlsOptions tls;
   std::string metrics_listen;
   double timeout_seconds = 10.0;
   double patience_seconds = 60.0;
@@ -47,6 +50,7 @@ void AddClusterOptions(CLI::App& app, Settings& settings) {
   group->add_option("--admin", settings.admin, "Address for table creation")
       ->envname("EMBLA_ADMIN")
       ->capture_default_str();
+  AddTlsFlags(*group, settings.tls);
   group->add_option("--metrics-listen", settings.metrics_listen,
                     "Where to serve /metrics: host:port (0: a free port); default: nowhere");
   group->add_option("--timeout", settings.timeout_seconds, "Seconds per call")
@@ -190,6 +194,7 @@ absl::StatusOr<std::vector<std::unique_ptr<client::Client>>> ConnectAll(const Se
     options.threads = 1;
     options.metrics = &metrics;
     options.waits_for_coordinator = settings.wait;
+    options.tls = settings.tls;
     auto client = client::Client::Connect(options);
     if (!client.ok()) {
       return Annotate(client.status(), "cannot reach the coordinator " + settings.coordinator);
@@ -208,7 +213,8 @@ absl::Status Train(const Settings& settings, Inputs& inputs) {
       const auto admin,
       client::Admin::Connect(
           settings.admin, absl::Seconds(settings.timeout_seconds),
-          settings.wait ? client::Admin::IfAbsent::kWait : client::Admin::IfAbsent::kFail));
+          settings.wait ? client::Admin::IfAbsent::kWait : client::Admin::IfAbsent::kFail,
+          settings.tls));
   const auto style = settings.quiet                 ? Progress::Style::kSilent
                      : ::isatty(STDOUT_FILENO) != 0 ? Progress::Style::kBar
                                                     : Progress::Style::kLines;
@@ -229,7 +235,7 @@ int Fail(const absl::Status& status, int code) {
 int Main(int argc, char** argv) {
   CLI::App app("Trains a factorization machine or matrix factorization through an Embla cluster",
                "embla-train");
-  app.set_version_flag("--version", "embla-train " EMBLA_VERSION);
+  AddProgramFlags<CLI::CallForVersion>(app);
   Settings settings;
   AddClusterOptions(app, settings);
   AddInputOptions(app, settings.input);

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "embla/tls.h"
 #include "embla/v1/admin.pb.h"
 
 namespace embla::client {
@@ -21,12 +22,16 @@ namespace embla::client {
 class Admin {
  public:
   // Waits for a coordinator that does not answer, for `timeout`, which is also that of each call,
-  // or fails at once if nobody listens there or the name has no address. Errors: InvalidArgument
-  // (not host:port), Unavailable, Unimplemented (no coordinator's admin port).
+  // or fails at once if nobody listens there or the name has no address. `admin_address`: of
+  // several coordinators all, with commas in between; then every call goes to the one that leads,
+  // and waits while none does. Errors: InvalidArgument (not host:port, or two clusters),
+  // Unavailable, Unimplemented (no coordinator's admin port), and those of certificates
+  // (Client::Connect).
   enum class IfAbsent : std::uint8_t { kWait, kFail };
   static absl::StatusOr<std::unique_ptr<Admin>> Connect(const std::string& admin_address,
                                                         absl::Duration timeout,
-                                                        IfAbsent if_absent = IfAbsent::kWait);
+                                                        IfAbsent if_absent = IfAbsent::kWait,
+                                                        const TlsOptions& tls = {});
   virtual ~Admin() = default;
 
   // Calls the method of AdminService that takes a message of `request`'s type; no two take the

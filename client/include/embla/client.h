@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "embla/tls.h"
 
 namespace embla {
 class Metrics;  // core/metrics: for programs that are built with this tree.
@@ -40,8 +41,9 @@ enum class Pooling : std::uint8_t { kNone = 1, kSum = 2, kMean = 3 };
 enum class Transport : std::uint8_t { kStream = 1, kUnary = 2 };
 
 struct ConnectOptions {
-  std::string coordinator = {};  // host:port
-  std::string name = {};         // For people; empty: host name and process id.
+  // host:port; of several coordinators all, with commas in between.
+  std::string coordinator = {};
+  std::string name = {};  // For people; empty: host name and process id.
   // A name of [A-Za-z0-9._-]{1,128} that this trainer keeps over its restarts: its session before
   // is closed, and Connect waits until every node refuses what may still come of it. So what
   // happened to the updates that were in flight does not change any more. Empty: no other session
@@ -70,6 +72,7 @@ struct ConnectOptions {
   // name has its rank back at once.
   std::optional<std::uint32_t> rank = {};
   std::uint32_t ranks = 0;
+  TlsOptions tls = {};  // Without a certificate: plaintext.
 
   // InvalidArgument names the field.
   absl::Status Validate() const;
@@ -254,7 +257,9 @@ class PendingLookup {
 //                      A process that was replaced ends; one that was not, connects again
 class Client {
  public:
-  // Waits until the coordinator answers and gives a session, at most options.timeout.
+  // Waits until the coordinator answers and gives a session, at most options.timeout. Errors of
+  // options.tls: InvalidArgument, NotFound, Unauthenticated name the file and what is wrong with
+  // it.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(ConnectOptions options);
 
   virtual ~Client() = default;  // Waits for calls in flight.

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "embla/tls.h"
 
 namespace embla::client {
 
@@ -44,9 +45,10 @@ struct UnitOnNode {
 // Thread safety: every method may be called from any thread.
 class Inspector {
  public:
-  // Unavailable: the coordinator does not answer.
+  // Unavailable: the coordinator does not answer. Errors of `tls`: those of Client::Connect.
   static absl::StatusOr<std::unique_ptr<Inspector>> Connect(const std::string& admin_address,
-                                                            absl::Duration timeout);
+                                                            absl::Duration timeout,
+                                                            const TlsOptions& tls = {});
   virtual ~Inspector() = default;
 
   // Lists the units that took part in a move, which have a record. NotFound: no such table.

@@ -31,12 +31,13 @@ from embla.errors import (
     InternalError,
     InvalidArgumentError,
     OverloadedError,
-    SessionClosedError,
+    PermissionDeniedError,
     TableNotFoundError,
     UnavailableError,
 )
 
 if TYPE_CHECKING:
+    from embla._tls import Tls
     from embla.admin import (
         Admin,
         ClusterStatus,
@@ -120,10 +121,10 @@ __all__ = [
     "Normal",
     "Optimizer",
     "OverloadedError",
+    "PermissionDeniedError",
     "Placement",
     "PlannedMove",
     "RowwiseAdagrad",
-    "SessionClosedError",
     "SweepReport",
     "Sync",
     "Table",
@@ -135,6 +136,7 @@ __all__ = [
     "TableSurvey",
     "TableSyncReport",
     "Ticket",
+    "Tls",
     "UnavailableError",
     "Uniform",
     "Zch",
@@ -146,7 +148,7 @@ __all__ = [
 ]
 
 # Asked in this order for a name: the client is needed sooner or later.
-_LAZY_MODULES = ("client", "spec", "table", "admin", "local_cluster")
+_LAZY_MODULES = ("client", "_tls", "spec", "table", "admin", "local_cluster")
 
 
 def version_info() -> tuple[int, int, int]:

@@ -30,6 +30,29 @@ class FeatureSet:
     def tables(self) -> list[str]:
         """The table of each feature."""
 
+class Tls:
+    """
+    The certificates of a connection: paths of files in PEM, which are read again when they change.
+    """
+
+    def __init__(self, certificate: str = '', authorities: str = '', key: str = '', revoked: str = '') -> None: ...
+
+    @property
+    def certificate(self) -> str:
+        """The client's own; empty: the connection is plaintext."""
+
+    @property
+    def authorities(self) -> str:
+        """Authorities whose certificates are accepted."""
+
+    @property
+    def key(self) -> str:
+        """The certificate's private key; empty: it is in the certificate's file."""
+
+    @property
+    def revoked(self) -> str:
+        """A directory of revocation lists; empty: none."""
+
 class Ticket:
     """
     A call that is running. It keeps its arrays alive until it is over; a ticket that is dropped before waits for that.
@@ -56,7 +79,7 @@ class Ticket:
         """A descriptor that is readable when the call is over; the ticket's own."""
 
 class Client:
-    def __init__(self, coordinator: str, *, name: str = '', trainer: str = '', timeout: float = 10.0, transport: str = 'stream', connections_per_node: int = 1, in_flight_bytes_max_per_node: int = 67108864, retry_budget_ratio: float = 0.1, threads: int = 2, replica_group: int | None = None, waits_for_coordinator: bool = True, rank: int | None = None, ranks: int = 0) -> None: ...
+    def __init__(self, coordinator: str, *, name: str = '', trainer: str = '', timeout: float = 10.0, transport: str = 'stream', connections_per_node: int = 1, in_flight_bytes_max_per_node: int = 67108864, retry_budget_ratio: float = 0.1, threads: int = 2, replica_group: int | None = None, waits_for_coordinator: bool = True, rank: int | None = None, ranks: int = 0, tls: Tls | None = None) -> None: ...
 
     def lookup_packed(self, features: FeatureSet, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.float32], dict(device='cpu')], *, batch_sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, wire: str = 'fp32', timeout: float = 0.0) -> Ticket:
         """
@@ -163,7 +186,7 @@ class ScanIterator:
     def __next__(self) -> dict: ...
 
 class Admin:
-    def __init__(self, address: str, *, timeout: float = 10.0, waits_for_coordinator: bool = True) -> None: ...
+    def __init__(self, address: str, *, timeout: float = 10.0, waits_for_coordinator: bool = True, tls: Tls | None = None) -> None: ...
 
     def close(self) -> None:
         """Ends the connection."""

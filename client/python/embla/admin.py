@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from embla import _native
+from embla._tls import Tls, tls_from_environment
 from embla.errors import DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
 from embla.spec import Placement, Sharding, TableSpec
 
@@ -253,11 +254,14 @@ class Admin(_native.Admin):
     Parameters
     ----------
     address : str, optional
-        ``host:port``; None: the environment variable ``EMBLA_ADMIN``.
+        ``host:port``, of several coordinators all, with commas in between; None: the environment
+        variable ``EMBLA_ADMIN``.
     timeout : float
         Seconds that a call may take, and that this waits for a coordinator that does not answer.
     waits_for_coordinator : bool
         False: fail at once where nobody listens.
+    tls : Tls, optional
+        The certificates of the connection; None: as `connect` takes them from the environment.
     """
 
     def __init__(
@@ -266,12 +270,18 @@ class Admin(_native.Admin):
         *,
         timeout: float = 60.0,
         waits_for_coordinator: bool = True,
+        tls: Tls | None = None,
     ) -> None:
         if address is None:
             address = os.environ.get("EMBLA_ADMIN", "")
             if not address:
                 raise InvalidArgumentError("no address is given, and EMBLA_ADMIN is not set")
-        super().__init__(address, timeout=timeout, waits_for_coordinator=waits_for_coordinator)
+        super().__init__(
+            address,
+            timeout=timeout,
+            waits_for_coordinator=waits_for_coordinator,
+            tls=tls if tls is not None else tls_from_environment(),
+        )
         self.address = address
 
     # ------------------------------------------------------------------ tables

@@ -19,6 +19,7 @@ import numpy as np
 
 from embla import _native
 from embla._native import FeatureSet, Ticket
+from embla._tls import Tls, tls_from_environment
 from embla.errors import DeadlineExceededError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -385,13 +386,15 @@ def connect(
     waits_for_coordinator: bool = True,
     rank: int | None = None,
     ranks: int = 0,
+    tls: Tls | None = None,
 ) -> Client:
     """Connect to a cluster.
 
     Parameters
     ----------
     coordinator : str, optional
-        ``host:port``; None: the environment variable ``EMBLA_COORDINATOR``.
+        ``host:port``, of several coordinators all, with commas in between; None: the environment
+        variable ``EMBLA_COORDINATOR``.
     name : str
         For people; empty: host name and process id.
     trainer : str
@@ -415,6 +418,10 @@ def connect(
         For tables with synchronous steps: this trainer's number, and how many trainers there are;
         both or none. A rank has one client; one with a `trainer` name, started again, has its rank
         back at once.
+    tls : Tls, optional
+        The certificates of every connection; None: the environment variables ``EMBLA_TLS_CERT``,
+        ``EMBLA_TLS_KEY``, ``EMBLA_TLS_CA`` and ``EMBLA_TLS_REVOKED``, and without the first of
+        them plaintext.
     """
     return Client(
         coordinator if coordinator is not None else _from_environment("EMBLA_COORDINATOR"),
@@ -431,6 +438,7 @@ def connect(
         waits_for_coordinator=waits_for_coordinator,
         rank=rank,
         ranks=ranks,
+        tls=tls if tls is not None else tls_from_environment(),
     )
 
 

@@ -83,8 +83,12 @@ class OverloadedError(EmblaError):
     default_code = "RESOURCE_EXHAUSTED"
 
 
-class SessionClosedError(EmblaError, PermissionError):
-    """Another client has connected as the same trainer, or the lease of this one is over."""
+class PermissionDeniedError(EmblaError, PermissionError):
+    """The certificate's role does not allow the call, or this client's session is closed.
+
+    A session is closed when another client connects as the same trainer, and when its lease is
+    over. The message says which it is.
+    """
 
     default_code = "PERMISSION_DENIED"
 
@@ -140,7 +144,7 @@ _CODES: dict[int, tuple[str, type[EmblaError]]] = {
     4: ("DEADLINE_EXCEEDED", DeadlineExceededError),
     5: ("NOT_FOUND", TableNotFoundError),
     6: ("ALREADY_EXISTS", AlreadyExistsError),
-    7: ("PERMISSION_DENIED", SessionClosedError),
+    7: ("PERMISSION_DENIED", PermissionDeniedError),
     8: ("RESOURCE_EXHAUSTED", OverloadedError),
     9: ("FAILED_PRECONDITION", FailedPreconditionError),
     10: ("ABORTED", InternalError),

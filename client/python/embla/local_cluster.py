@@ -57,7 +57,8 @@ def find_program(name: str) -> str:
             )
         path = os.path.abspath(found)
     shown = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
-    version = shown.stdout.strip().removeprefix(f"{name} ")
+    # The first line is NAME VERSION+COMMIT; the package may be of another commit.
+    version = shown.stdout.partition("\n")[0].removeprefix(f"{name} ").partition("+")[0]
     if version != _native.version():
         raise ClusterStartError(
             f"{path} is version {version or shown.stderr.strip()!r}, "

@@ -272,6 +272,11 @@ class TableSpec:
         How many ranges of rows the table can be cut into; 0: at most 4096.
     column_granule_width : int
         Columns are cut at multiples of it; 0: 4.
+    durability : str
+        What an acknowledged update survives: ``"queued"`` a clean stop, ``"written"`` the death
+        of the process, ``"synced"`` the loss of power; ``"node"``: what the nodes say.
+    callers : sequence of str
+        Trainers and readers that may use the table, by the names in their certificates; empty: all.
     rounding, bounds, nan_policy, replica_groups, sync_every_steps, lookups_per_sample
         As docs/plan_format.md says.
     """
@@ -293,6 +298,8 @@ class TableSpec:
     sync_every_steps: int = 0
     lookups_per_sample: float = 1.0
     sync: Sync | bool = False
+    durability: Literal["node", "queued", "written", "synced"] = "node"
+    callers: Sequence[str] = ()
 
     def to_json(self) -> str:
         """Return the document that the service takes."""
@@ -313,6 +320,11 @@ class TableSpec:
             "sync_every_steps": self.sync_every_steps,
             "lookups_per_sample": self.lookups_per_sample,
         }
+        # Left out where it says nothing: older coordinators take such tables.
+        if self.durability != "node":
+            document["durability"] = self.durability
+        if self.callers:
+            document["callers"] = list(self.callers)
         if self.zch is not None:
             document["zch"] = self.zch.to_dict()
         if self.sync is not False:

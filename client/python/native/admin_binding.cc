@@ -1,6 +1,7 @@
 // The Python class Admin over embla/admin.h: one function calls any method of AdminService. The
 // request comes as JSON and the reply goes as a dict, both with the field names of admin.proto.
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include <google/protobuf/message.h>
 #include <google/protobuf/util/json_util.h>
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
@@ -108,10 +110,12 @@ nb::dict FieldsOf(const Message& message) {
 // Refuses use after close and after fork, as ClientHandle does.
 class AdminHandle {
  public:
-  AdminHandle(const std::string& address, absl::Duration timeout, Admin::IfAbsent if_absent) {
+  AdminHandle(const std::string& address, absl::Duration timeout, Admin::IfAbsent if_absent,
+              const client::TlsOptions& tls) {
     auto made = std::make_shared<std::shared_ptr<Admin>>();
-    Check(RunInterruptibly([address, timeout, if_absent, made] {
-      absl::StatusOr<std::unique_ptr<Admin>> admin = Admin::Connect(address, timeout, if_absent);
+    Check(RunInterruptibly([address, timeout, if_absent, tls, made] {
+      absl::StatusOr<std::unique_ptr<Admin>> admin =
+          Admin::Connect(address, timeout, if_absent, tls);
       if (admin.ok()) *made = *std::move(admin);
       return admin.status();
     }));
@@ -163,11 +167,14 @@ void BindAdmin(nb::module_& module) {
   nb::class_<AdminHandle>(module, "Admin")
       .def(
           "__init__",
-          [](AdminHandle* self, const std::string& address, double timeout, bool waits) {
+          [](AdminHandle* self, const std::string& address, double timeout, bool waits,
+             std::optional<client::TlsOptions> tls) {
             new (self) AdminHandle(address, DurationFromSeconds("timeout", timeout),
-                                   waits ? Admin::IfAbsent::kWait : Admin::IfAbsent::kFail);
+                                   waits ? Admin::IfAbsent::kWait : Admin::IfAbsent::kFail,
+                                   tls.value_or(client::TlsOptions()));
           },
-          "address"_a, nb::kw_only(), "timeout"_a = 10.0, "waits_for_coordinator"_a = true)
+          "address"_a, nb::kw_only(), "timeout"_a = 10.0, "waits_for_coordinator"_a = true,
+          "tls"_a = nb::none())
       .def("close", &AdminHandle::Close, "Ends the connection.")
       .def("_call", &AdminHandle::Call, "method"_a, "request_json"_a, nb::kw_only(), "changes"_a);
 }

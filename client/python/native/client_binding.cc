@@ -32,7 +32,8 @@ void Connect(ClientHandle* self, std::string coordinator, std::string name, std:
              double timeout, std::string_view transport, int connections_per_node,
              std::int64_t in_flight_bytes_max_per_node, double retry_budget_ratio, int threads,
              std::optional<std::uint32_t> replica_group, bool waits_for_coordinator,
-             std::optional<std::uint32_t> rank, std::uint32_t ranks) {
+             std::optional<std::uint32_t> rank, std::uint32_t ranks,
+             std::optional<client::TlsOptions> tls) {
   new (self) ClientHandle({.coordinator = std::move(coordinator),
                            .name = std::move(name),
                            .trainer = std::move(trainer),
@@ -45,7 +46,8 @@ void Connect(ClientHandle* self, std::string coordinator, std::string name, std:
                            .replica_group = replica_group,
                            .waits_for_coordinator = waits_for_coordinator,
                            .rank = rank,
-                           .ranks = ranks});
+                           .ranks = ranks,
+                           .tls = tls.value_or(client::TlsOptions())});
 }
 
 nb::object Await(nb::handle ticket) {
@@ -73,16 +75,39 @@ void BindTicket(nb::module_& module) {
            "A descriptor that is readable when the call is over; the ticket's own.");
 }
 
+void BindTls(nb::module_& module) {
+  nb::class_<client::TlsOptions>(module, "Tls",
+                                 "The certificates of a connection: paths of files in PEM, which "
+                                 "are read again when they change.")
+      .def(
+          "__init__",
+          [](client::TlsOptions* self, std::string certificate, std::string authorities,
+             std::string key, std::string revoked) {
+            new (self) client::TlsOptions{std::move(certificate), std::move(key),
+                                          std::move(authorities), std::move(revoked)};
+          },
+          "certificate"_a = "", "authorities"_a = "", "key"_a = "", "revoked"_a = "")
+      .def_ro("certificate", &client::TlsOptions::certificate,
+              "The client's own; empty: the connection is plaintext.")
+      .def_ro("authorities", &client::TlsOptions::authorities,
+              "Authorities whose certificates are accepted.")
+      .def_ro("key", &client::TlsOptions::key,
+              "The certificate's private key; empty: it is in the certificate's file.")
+      .def_ro("revoked", &client::TlsOptions::revoked,
+              "A directory of revocation lists; empty: none.");
+}
+
 }  // namespace
 
 void BindClient(nb::module_& module) {
+  BindTls(module);
   BindTicket(module);
   nb::class_<ClientHandle> binding(module, "Client");
   binding.def("__init__", &Connect, "coordinator"_a, nb::kw_only(), "name"_a = "", "trainer"_a = "",
               "timeout"_a = 10.0, "transport"_a = "stream", "connections_per_node"_a = 1,
               "in_flight_bytes_max_per_node"_a = 64 << 20, "retry_budget_ratio"_a = 0.1,
               "threads"_a = 2, "replica_group"_a = nb::none(), "waits_for_coordinator"_a = true,
-              "rank"_a = nb::none(), "ranks"_a = 0);
+              "rank"_a = nb::none(), "ranks"_a = 0, "tls"_a = nb::none());
   BindPackedCalls(binding);
   binding.def("_lookup_features", &LookupFeatures, "features"_a, "wire"_a, "timeout"_a,
               "combine_duplicates"_a, nb::arg("result").none());

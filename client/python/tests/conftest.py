@@ -57,7 +57,7 @@ def make_table(cluster):
         cluster.admin.drop_table(name)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def await_for():
     """Wait until a condition holds, or fail after a limit."""
 

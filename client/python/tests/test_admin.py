@@ -121,6 +121,21 @@ def test_hyper_parameters_change_while_training_goes_on(cluster, client, make_ta
         cluster.admin.set_table(table, dim=3)
 
 
+def test_a_table_says_what_its_updates_survive(cluster, client, make_table):
+    table = make_table(init=embla.Constant(0.0), durability="synced")
+    (plan,) = [t for t in cluster.admin.plan()["tables"] if t["spec"]["name"] == table]
+    assert plan["spec"]["durability"] == "synced"
+    gradient = Gradient(table, [1], np.ones((1, 8), np.float32))
+    client.update([gradient])
+    change = cluster.admin.set_table(table, durability="queued")
+    assert change.plan["spec"]["durability"] == "queued"
+    client.update([gradient])
+    assert client.read_rows(table, [1])[0, 0] == -2.0
+    assert "durability" not in cluster.admin.set_table(table, durability="node").plan["spec"]
+    with pytest.raises(ValueError, match="node, queued, written, synced"):
+        cluster.admin.set_table(table, durability="none")
+
+
 def test_jobs_move_rows_between_nodes(cluster, client, make_table):
     table = make_table(rows=10_000, init=embla.Uniform(-1, 1))
     before = client.table(table).rows()

@@ -203,7 +203,9 @@ def test_programs_come_from_the_package_then_the_folder_then_the_path(tmp_path, 
     monkeypatch.setenv("PATH", f"{path}:{os.environ['PATH']}")
     for place in (path, folder, package):
         place.mkdir(parents=True)
-        write_program(place, "embla-shard", f"echo {embla.__version__}")
+        write_program(
+            place, "embla-shard", f"echo embla-shard {embla.__version__}+12ab; echo build: Debug"
+        )
         assert find_program("embla-shard") == str(place / "embla-shard")
 
 
@@ -212,7 +214,7 @@ def test_a_program_that_ends_shows_the_end_of_its_log(tmp_path, monkeypatch):
         write_program(
             tmp_path,
             name,
-            f'[ "$1" = --version ] && echo {embla.__version__} && exit\n'
+            f'[ "$1" = --version ] && echo {name} {embla.__version__} && exit\n'
             "for i in $(seq 40); do echo line $i; done\nexit 7",
         )
     monkeypatch.setenv("EMBLA_BIN_DIR", str(tmp_path))
@@ -227,7 +229,7 @@ def test_a_program_that_does_not_serve_is_given_up(tmp_path, monkeypatch):
         write_program(
             tmp_path,
             name,
-            f'[ "$1" = --version ] && echo {embla.__version__} && exit\n'
+            f'[ "$1" = --version ] && echo {name} {embla.__version__} && exit\n'
             "echo waiting\nexec sleep 60",
         )
     monkeypatch.setenv("EMBLA_BIN_DIR", str(tmp_path))

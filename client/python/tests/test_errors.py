@@ -19,7 +19,7 @@ from embla.errors import _CODES, from_status
         ("UNAVAILABLE", embla.UnavailableError, ConnectionError),
         ("DEADLINE_EXCEEDED", embla.DeadlineExceededError, TimeoutError),
         ("RESOURCE_EXHAUSTED", embla.OverloadedError, RuntimeError),
-        ("PERMISSION_DENIED", embla.SessionClosedError, RuntimeError),
+        ("PERMISSION_DENIED", embla.PermissionDeniedError, RuntimeError),
         ("FAILED_PRECONDITION", embla.FailedPreconditionError, RuntimeError),
         ("ALREADY_EXISTS", embla.AlreadyExistsError, RuntimeError),
         ("DATA_LOSS", embla.DataLossError, RuntimeError),
@@ -95,7 +95,7 @@ def test_a_trainer_that_connects_again_closes_its_session_before(cluster, make_t
     with (
         cluster.connect(trainer="twice") as first,
         cluster.connect(trainer="twice"),
-        pytest.raises(embla.SessionClosedError),
+        pytest.raises(embla.PermissionDeniedError),
     ):
         first.update([Gradient(table, [1], np.ones((1, 8), np.float32))])
 

@@ -1,22 +1,14 @@
 #include "core/base/testing/http_get.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <cstdint>
-#include <cstdlib>
-
 #include "core/base/file_descriptor.h"
+#include "core/base/testing/loopback.h"
 
 namespace embla::testing {
 
 std::string HttpGet(const std::string& address, const std::string& path) {
-  sockaddr_in peer = {};
-  peer.sin_family = AF_INET;
-  const int port = std::atoi(address.c_str() + address.rfind(':') + 1);
-  peer.sin_port = htons(static_cast<std::uint16_t>(port));
-  peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const sockaddr_in peer = SocketName(address);
   const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto* const name = reinterpret_cast<const sockaddr*>(&peer);
   if (::connect(socket.number(), name, sizeof(peer)) != 0) return "";

@@ -5,8 +5,8 @@
 
 namespace embla::testing {
 
-// The whole answer, head and body, to GET `path` of 127.0.0.1 at the port of `address`; empty: the
-// port does not answer.
+// The whole answer, head and body, to GET `path` of `address`, such as 127.0.0.1:80; empty: nobody
+// answers.
 std::string HttpGet(const std::string& address, const std::string& path);
 
 }  // namespace embla::testing

@@ -26,7 +26,7 @@ class SlowSnapshot {
   // not closed before Finish. Requires: none is under way.
   void Begin(
       NodeJournal& journal,
-      const Mover::UnitsAtRest& units = [] { return std::vector<RestoredUnit>(); }) {
+      const Mover::LoggedUnits& units = [] { return std::vector<RestoredUnit>(); }) {
     {
       const MutexLock lock(mu_);
       has_image_ = may_read_ = false;

@@ -8,6 +8,8 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/mutex.h"
@@ -24,6 +26,23 @@ inline std::string RandomPayload(std::mt19937_64& random, std::size_t bytes_max)
     if (form == 1 || i / 64 % 2 == 0) payload[i] = static_cast<char>(random());
   }
   return payload;
+}
+
+// `content`, a part of it in memory that the log is to keep as long as it reads it: afterwards it
+// is overwritten.
+inline LogPayload PayloadWithView(const std::string& content) {
+  const auto overwrite = [](std::string* memory) {
+    std::fill(memory->begin(), memory->end(), '#');
+    delete memory;
+  };
+  const std::shared_ptr<std::string> memory(new std::string(content), overwrite);
+  const std::size_t begin = content.size() / 3;
+  const std::size_t end = content.size() - content.size() / 4;
+  std::string own(kRecordHeaderBytes, '\0');
+  own += content.substr(0, begin);
+  const LogPayload::View view{own.size(), std::string_view(*memory).substr(begin, end - begin)};
+  own += content.substr(end);
+  return LogPayload::Behind(std::move(own), {view}, memory);
 }
 
 // Thread safety: Append and the log's callbacks may come from any thread.
@@ -49,8 +68,9 @@ class LogModel {
       told_.NotifyAll();
     };
     const absl::StatusOr<LogLsn> lsn =
-        entry->is_control ? log.AppendControl(entry->kind, entry->payload, done)
-                          : log.AppendUpdate(entry->level, entry->kind, entry->payload, done);
+        entry->is_control
+            ? log.AppendControl(entry->kind, entry->payload, done)
+            : log.AppendUpdate(entry->level, entry->kind, PayloadWithView(entry->payload), done);
     if (!lsn.ok()) return lsn.status();  // In that case no callback runs.
     const MutexLock lock(mu_);
     entry->lsn = *lsn;

@@ -53,7 +53,9 @@ class SimulatedStorage::File final : public LogFile {
  public:
   File(SimulatedStorage& disk, Name inode) : disk_(disk), inode_(std::move(inode)) {}
 
-  absl::Status Append(std::string_view data) override {
+  absl::Status Append(std::span<const std::string_view> pieces) override {
+    std::string data;
+    for (const std::string_view piece : pieces) data += piece;
     const MutexLock lock(disk_.mu_);
     disk_.WaitAt(Gate::kWrite);
     // Such a file would mix old and new bytes in one sector after a crash.
@@ -67,7 +69,7 @@ class SimulatedStorage::File final : public LogFile {
         status = absl::ResourceExhaustedError("the simulated disk is full");
       }
     }
-    if (!status.ok()) data = data.substr(0, data.size() / 2);
+    if (!status.ok()) data.resize(data.size() / 2);
     inode_->content += data;
     inode_->write_ends.push_back(inode_->content.size());
     return status;

@@ -1,5 +1,6 @@
 #include "server/mover/testing/fake_unit_host.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/base/check.h"
@@ -37,7 +38,7 @@ void FakeUnitHost::Place(const UnitId& unit) {
 
 void FakeUnitHost::Update(const UnitId& unit, const UnitUpdate& update,
                           std::function<void(PartStatus)> answered) {
-  device_.emplace_back([this, unit, update, answered] { answered(Decide(unit, update)); });
+  Queue([this, unit, update, answered] { answered(Decide(unit, update)); });
 }
 
 void FakeUnitHost::CancelFold(TableId table) {
@@ -97,24 +98,42 @@ void FakeUnitHost::Replay(const UnitId& id, const UnitUpdate& update, bool is_ga
   WriteRows(unit, update);
 }
 
-bool FakeUnitHost::RunOne() {
-  const bool may_run_late = !late_.empty() && late_.front().after <= ran_;
-  if (may_run_late && (device_.empty() || Happens(0.5))) {
-    const std::function<void()> task = std::move(late_.front().work);
-    late_.pop_front();
-    task();
-    return true;
+FakeUnitHost::Image FakeUnitHost::TakeImage() const {
+  Image image;
+  for (const auto& [id, unit] : units_) {
+    image[id] = {unit.is_here, unit.device, unit.rows, unit.windows, unit.staged};
   }
-  if (device_.empty()) return false;
-  const std::function<void()> task = std::move(device_.front());
-  device_.pop_front();
-  ++ran_;
-  task();
+  return image;
+}
+
+void FakeUnitHost::Begin(const Image& image) {
+  for (const auto& [id, from] : image) {
+    Unit& unit = units_[id];
+    unit.is_here = from.is_here;
+    unit.device = from.device;
+    unit.rows = from.rows;
+    unit.windows = from.windows;
+  }
+}
+
+bool FakeUnitHost::RunOne() {
+  if (!turns_.empty() && (device_.empty() || Happens(0.5))) {  // The next one's turn has come.
+    device_.push_back(std::move(turns_.front()));
+    turns_.pop_front();
+  }
+  std::deque<Task>& from = MayRunLate() && (device_.empty() || Happens(0.5)) ? late_ : device_;
+  if (from.empty()) return false;
+  const std::function<void()> work = std::move(from.front().work);
+  from.pop_front();
+  work();
   return true;
 }
 
-void FakeUnitHost::RunLate(std::function<void()> work) {
-  late_.push_back({.after = ran_ + device_.size(), .work = std::move(work)});
+// Everything that was queued before it has run.
+bool FakeUnitHost::MayRunLate() const {
+  if (late_.empty()) return false;
+  const auto is_earlier = [this](const Task& task) { return task.number < late_.front().number; };
+  return std::ranges::none_of(device_, is_earlier) && std::ranges::none_of(turns_, is_earlier);
 }
 
 bool FakeUnitHost::TakesUpdates(const UnitId& id) const {
@@ -132,9 +151,7 @@ absl::StatusOr<UnitShape> FakeUnitHost::ShapeOf(const UnitId&) const {
                    .chunk_rows = 10};
 }
 
-void FakeUnitHost::RunInOrder(TableId, std::function<void()> work) {
-  device_.push_back(std::move(work));
-}
+void FakeUnitHost::RunInOrder(TableId, std::function<void()> work) { Queue(std::move(work)); }
 
 void FakeUnitHost::SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) {
   if (gate == nullptr) EMBLA_CHECK(!units_[unit].is_here);
@@ -143,16 +160,16 @@ void FakeUnitHost::SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) {
 
 UnitWindows FakeUnitHost::WindowsOf(const UnitId& unit) const { return units_[unit].windows; }
 
-void FakeUnitHost::ReadChunk(const UnitId& unit, std::uint32_t chunk,
+void FakeUnitHost::ReadChunk(const UnitId& unit, std::uint32_t chunk, ChunkTurn turn,
                              std::function<void(absl::StatusOr<Buffer>)> done) {
-  RunLate([this, unit, chunk, done] {
+  QueueChunk(turn, [this, unit, chunk, done] {
     if (!units_[unit].is_here) return done(absl::NotFoundError("the unit has been trimmed"));
     done(Encode(units_[unit].rows[chunk]));
   });
 }
 
 void FakeUnitHost::Trim(const UnitId& unit, HostDone done) {
-  device_.emplace_back([this, unit, done] {
+  Queue([this, unit, done] {
     EMBLA_CHECK(units_[unit].is_here);
     units_[unit].is_here = false;
     units_[unit].rows.clear();
@@ -161,7 +178,7 @@ void FakeUnitHost::Trim(const UnitId& unit, HostDone done) {
 }
 
 void FakeUnitHost::Reserve(const UnitId& id, std::uint32_t device, const RowRun&, HostDone done) {
-  device_.emplace_back([this, id, device, done] {
+  Queue([this, id, device, done] {
     if (Happens(faults.refuse_reserve)) return done(absl::ResourceExhaustedError("no room"));
     Unit& unit = units_[id];
     if (unit.is_here) {
@@ -175,8 +192,8 @@ void FakeUnitHost::Reserve(const UnitId& id, std::uint32_t device, const RowRun&
 }
 
 void FakeUnitHost::Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block,
-                         HostDone done) {
-  RunLate([this, unit, chunk, rows = Decode(block), done] {
+                         ChunkTurn turn, HostDone done) {
+  QueueChunk(turn, [this, unit, chunk, rows = Decode(block), done] {
     EMBLA_CHECK(units_[unit].staged.has_value());
     if (Happens(faults.fail_stage)) return done(absl::DataLossError("checksum"));
     (*units_[unit].staged)[chunk] = rows;
@@ -185,7 +202,7 @@ void FakeUnitHost::Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer b
 }
 
 void FakeUnitHost::Reset(const UnitId& unit, HostDone done) {
-  device_.emplace_back([this, unit, done] {
+  Queue([this, unit, done] {
     EMBLA_CHECK(units_[unit].staged.has_value());
     for (auto& rows : *units_[unit].staged) rows = {};
     done(absl::OkStatus());
@@ -193,7 +210,7 @@ void FakeUnitHost::Reset(const UnitId& unit, HostDone done) {
 }
 
 void FakeUnitHost::Install(const UnitId& id, std::shared_ptr<UnitGate> gate, HostDone done) {
-  device_.emplace_back([this, id, gate, done] {
+  Queue([this, id, gate, done] {
     Unit& unit = units_[id];
     EMBLA_CHECK(unit.staged.has_value() && !unit.is_here);
     unit.rows = *std::move(unit.staged);
@@ -205,7 +222,7 @@ void FakeUnitHost::Install(const UnitId& id, std::shared_ptr<UnitGate> gate, Hos
 }
 
 void FakeUnitHost::Discard(const UnitId& unit, HostDone done) {
-  device_.emplace_back([this, unit, done] {
+  Queue([this, unit, done] {
     units_[unit].staged.reset();
     units_[unit].room.reset();
     done(absl::OkStatus());
@@ -213,7 +230,7 @@ void FakeUnitHost::Discard(const UnitId& unit, HostDone done) {
 }
 
 void FakeUnitHost::Relocate(const UnitId& id, HostDone done) {
-  device_.emplace_back([this, id, done] {
+  Queue([this, id, done] {
     Unit& unit = units_[id];
     EMBLA_CHECK(unit.is_here);
     if (Happens(faults.fail_relocate)) return done(absl::ResourceExhaustedError("no memory"));

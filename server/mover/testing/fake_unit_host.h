@@ -48,9 +48,25 @@ class FakeUnitHost final : public UnitHost {
   // Applies what was decided before. A gate, if it was one that decided, has its own record.
   void Replay(const UnitId& unit, const UnitUpdate& update, bool is_gated);
 
+  // Content of a snapshot: rows, also staged ones, and windows without gates.
+  struct UnitImage {
+    bool is_here = false;
+    std::uint32_t device = 0;
+    std::vector<ChunkRows> rows;
+    UnitWindows windows;
+    std::optional<std::vector<ChunkRows>> staged;
+  };
+  using Image = std::map<UnitId, UnitImage>;
+  Image TakeImage() const;
+  // Begins with it, but for staged rows: these come when there is memory for them.
+  void Begin(const Image& image);
+  void WriteStaged(const UnitId& unit, std::uint32_t chunk, const ChunkRows& rows) {
+    units_.at(unit).staged.value()[chunk] = rows;
+  }
+
   // Runs the device's next task. False: there is none.
   bool RunOne();
-  bool is_idle() const { return device_.empty() && late_.empty(); }
+  bool is_idle() const { return turns_.empty() && device_.empty() && late_.empty(); }
 
   bool Knows(const UnitId& unit) const { return units_.count(unit) != 0; }
   bool IsHere(const UnitId& unit) const { return units_.at(unit).is_here; }
@@ -75,11 +91,12 @@ class FakeUnitHost final : public UnitHost {
   PlanVersion MayJoin(const UnitId& unit) const override { return units_.at(unit).noted; }
   void JoinRest(const UnitId& unit, const UnitWindows& windows, PlanVersion plan) override;
   bool AsksApart(TableId) const override { return asks_apart; }
-  void ReadChunk(const UnitId& unit, std::uint32_t chunk,
+  void ReadChunk(const UnitId& unit, std::uint32_t chunk, ChunkTurn turn,
                  std::function<void(absl::StatusOr<Buffer>)> done) override;
   void Trim(const UnitId& unit, HostDone done) override;
   void Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run, HostDone done) override;
-  void Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, HostDone done) override;
+  void Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, ChunkTurn turn,
+             HostDone done) override;
   void Reset(const UnitId& unit, HostDone done) override;
   void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) override;
   void Discard(const UnitId& unit, HostDone done) override;
@@ -97,12 +114,18 @@ class FakeUnitHost final : public UnitHost {
     std::optional<std::uint32_t> room;  // Another device, reserved for a unit that is on the node.
   };
 
-  // Work that later tasks may overtake, never an earlier one.
-  struct LateWork {
-    std::uint64_t after = 0;  // Number of tasks.
+  struct Task {
+    std::uint64_t number = 0;
     std::function<void()> work;
   };
-  void RunLate(std::function<void()> work);
+  // Requests, and what has its place among them.
+  void Queue(std::function<void()> work) { turns_.push_back({++queued_, std::move(work)}); }
+  // At kNow it overtakes those whose turn has not come; at kWhenIdle later tasks may overtake it,
+  // it overtakes none.
+  void QueueChunk(ChunkTurn turn, std::function<void()> work) {
+    (turn == ChunkTurn::kNow ? device_ : late_).push_back({++queued_, std::move(work)});
+  }
+  bool MayRunLate() const;
   PartStatus Decide(const UnitId& id, const UnitUpdate& update);
   static void WriteRows(Unit& unit, const UnitUpdate& update);
   bool Happens(double chance) { return std::bernoulli_distribution(chance)(random_); }
@@ -110,9 +133,10 @@ class FakeUnitHost final : public UnitHost {
   const std::uint32_t chunks_;
   std::mt19937_64 random_;
   mutable std::map<UnitId, Unit> units_;
-  std::deque<std::function<void()>> device_;
-  std::uint64_t ran_ = 0;  // Tasks of device_, ever.
-  std::deque<LateWork> late_;
+  std::uint64_t queued_ = 0;  // Tasks, ever.
+  std::deque<Task> turns_;
+  std::deque<Task> device_;
+  std::deque<Task> late_;
 };
 
 }  // namespace embla::testing

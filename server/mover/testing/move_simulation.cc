@@ -137,6 +137,8 @@ void MoveSimulation::TakeStep() {
 void MoveSimulation::StepNode(SimulatedNode& node, std::uint64_t what) {
   if (!node.is_up()) {
     if (Random(20) == 0) node.Start(has_faults_ ? options_.host : HostFaults{});
+  } else if (options_.image > 0 && Happens(options_.image)) {
+    node.RequestImage();
   } else if (what < 30) {
     node.queue().RunOne();
     if (Random(50) == 0) node.host().asks_apart = Random(4) == 0;
@@ -197,6 +199,18 @@ std::uint64_t MoveSimulation::folds() const {
   std::uint64_t folds = 0;
   for (const auto& node : nodes_) folds += node->is_up() ? node->host().joined : 0;
   return folds;
+}
+
+std::uint64_t MoveSimulation::images() const {
+  std::uint64_t images = 0;
+  for (const auto& node : nodes_) images += node->images();
+  return images;
+}
+
+std::uint64_t MoveSimulation::starts_amid_moves() const {
+  std::uint64_t starts = 0;
+  for (const auto& node : nodes_) starts += node->starts_amid_moves();
+  return starts;
 }
 
 std::string MoveSimulation::Describe() const {

@@ -36,6 +36,7 @@ struct SimulationOptions {
   HostFaults host;
   double log_full = 0.02;       // For a record.
   double kill = 0;              // A node, per step.
+  double image = 0;             // An image of a node, per step of it.
   double sync = 1;              // The log, when it might.
   double kill_coordinator = 0;  // Rate for a unit, when it has something to do.
   double abandon = 0;           // An update that is about to be sent again.
@@ -64,6 +65,8 @@ class MoveSimulation {
   std::uint64_t acked() const { return acked_; }
   std::uint64_t refused() const { return refused_; }
   std::uint64_t deaths() const { return deaths_; }
+  std::uint64_t images() const;
+  std::uint64_t starts_amid_moves() const;  // From images.
 
  private:
   struct UnitRow;  // One unit in the store, and the coordinator's view of it.

@@ -92,15 +92,22 @@ void SimulatedNode::Start(const HostFaults& faults) {
   EMBLA_CHECK(process_ == nullptr);
   process_ = std::make_unique<Process>(*this);
   FakeUnitHost& host = process_->host;
-  for (const UnitId& unit : placed_) host.Place(unit);
   UnitReplay replay;
-  for (const TestLog::Record& record : log_.Open()) ReplayRecord(record, host, replay);
+  const std::vector<TestLog::Record>& records = log_.Open();
+  std::size_t next = 0;
+  if (image_.has_value()) {
+    next = image_->position;
+    BeginWith(*image_, host, replay);
+  } else {
+    for (const UnitId& unit : placed_) host.Place(unit);
+  }
+  for (; next < records.size(); ++next) ReplayRecord(records[next], host, replay);
   host.faults = faults;
   host.log_update = [this](const UnitId& unit, const UnitUpdate& update, bool is_gated) {
     return log_.AppendUpdate({unit, update, is_gated});
   };
-  const std::uint64_t log_process = replay.log_process();
-  process_->mover.Restore({options_.id, log_process, std::move(replay).Take()});
+  log_process_ = replay.log_process();
+  process_->mover.Restore({options_.id, log_process_, std::move(replay).Take()});
   while (host.RunOne()) {  // The gates: requests come behind them.
   }
   process_->mover.OnPlan(PlanVersion{1}, options_.addresses);
@@ -108,8 +115,40 @@ void SimulatedNode::Start(const HostFaults& faults) {
 
 void SimulatedNode::Kill(std::size_t unsynced) {
   if (process_ == nullptr) return;
+  TakeSyncedImage();
+  next_image_.reset();
   process_.reset();
   log_.Die(unsynced);
+}
+
+void SimulatedNode::RequestImage() {
+  TakeSyncedImage();
+  process_->mover.WhenLogged([this](const Mover::LoggedUnits* units) {
+    if (units == nullptr) return;
+    next_image_ = Image{log_.records(), log_process_, (*units)(), process_->host.TakeImage()};
+    ++images_;
+  });
+}
+
+void SimulatedNode::TakeSyncedImage() {
+  if (!next_image_.has_value() || log_.synced() < next_image_->position) return;
+  image_ = std::exchange(next_image_, std::nullopt);
+}
+
+void SimulatedNode::BeginWith(const Image& image, FakeUnitHost& host, UnitReplay& replay) {
+  host.Begin(image.tables);
+  bool is_amid_moves = false;
+  for (const RestoredUnit& unit : image.units) {
+    is_amid_moves |= unit.has_memory || unit.durable.released.has_value();
+    if (!unit.has_memory) continue;
+    HostInReplay(host).Do(&FakeUnitHost::Reserve, unit.unit, unit.device, unit.run);
+    for (std::uint32_t chunk = 0; chunk < unit.staged.size(); ++chunk) {
+      if (unit.staged[chunk] == Lsn{0}) continue;
+      host.WriteStaged(unit.unit, chunk, image.tables.at(unit.unit).staged.value()[chunk]);
+    }
+  }
+  starts_amid_moves_ += is_amid_moves ? 1 : 0;
+  replay.Restore(image.log_process, image.units);
 }
 
 bool SimulatedNode::is_idle() const {
@@ -138,7 +177,7 @@ void SimulatedNode::ReplayRecord(const TestLog::Record& record, FakeUnitHost& ho
   } else if (const auto* const staged = std::get_if<TestLog::Staged>(&record)) {
     EMBLA_CHECK(replay.Stage(staged->unit, staged->chunk).ok());
     HostInReplay(host).Do(&FakeUnitHost::Stage, staged->unit, staged->chunk.chunk,
-                          SharedBuffer(BufferOf(staged->rows)));
+                          SharedBuffer(BufferOf(staged->rows)), ChunkTurn::kNow);
   } else {
     ReplayControl(std::get<TestLog::Control>(record), host, replay);
   }

@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -40,6 +43,12 @@ class SimulatedNode {
   void Start(const HostFaults& faults);
   // Keeps `unsynced` of the log's records that are not synced. Nothing if !is_up().
   void Kill(std::size_t unsynced);
+  // Asks for an image, as a snapshot does; the next process begins with the newest one whose log is
+  // synced. Requires: is_up().
+  void RequestImage();
+  std::uint64_t images() const { return images_; }
+  // Processes that began with the image of a unit that was coming in, or kept.
+  std::uint64_t starts_amid_moves() const { return starts_amid_moves_; }
 
   NodeId id() const { return options_.id; }
   TestLog& log() { return log_; }
@@ -53,12 +62,26 @@ class SimulatedNode {
  private:
   struct Process;
 
+  struct Image {
+    std::size_t position = 0;  // Records of the log before it.
+    std::uint64_t log_process = 0;
+    std::vector<RestoredUnit> units;
+    FakeUnitHost::Image tables;
+  };
+
+  void TakeSyncedImage();
+  void BeginWith(const Image& image, FakeUnitHost& host, UnitReplay& replay);
   void ReplayRecord(const TestLog::Record& record, FakeUnitHost& host, UnitReplay& replay);
   void ReplayControl(const TestLog::Control& control, FakeUnitHost& host, UnitReplay& replay);
 
   const SimulatedNodeOptions options_;
   std::vector<UnitId> placed_;
   TestLog log_;
+  std::uint64_t log_process_ = 0;
+  std::optional<Image> image_;
+  std::optional<Image> next_image_;  // Until its log is synced.
+  std::uint64_t images_ = 0;
+  std::uint64_t starts_amid_moves_ = 0;
   std::unique_ptr<Process> process_;
 };
 

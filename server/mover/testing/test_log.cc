@@ -40,6 +40,11 @@ void TestLog::WhenSynced(std::function<void()> done) {
   waiting_.push_back({records_.size(), [done = std::move(done)](const absl::Status&) { done(); }});
 }
 
+std::size_t TestLog::CountStaged() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      records_, [](const Record& record) { return std::holds_alternative<Staged>(record); }));
+}
+
 void TestLog::Sync(std::size_t records) {
   synced_ = std::min(synced_ + records, records_.size());
   while (!waiting_.empty() && waiting_.front().position <= synced_) {

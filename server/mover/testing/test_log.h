@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <span>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -59,6 +60,9 @@ class TestLog final : public MoveLog {
   absl::Status AppendControl(const UnitId& unit, const LogRecord& record, Done done) override;
   absl::Status AppendUpdate(Update update);
 
+  void SyncTail(Done done) override {
+    WhenSynced([done = std::move(done)] { done(absl::OkStatus()); });
+  }
   // Calls `done` once all that is in the log by now is synced.
   void WhenSynced(std::function<void()> done);
 
@@ -69,6 +73,9 @@ class TestLog final : public MoveLog {
   // never told.
   void Die(std::size_t unsynced);
   std::size_t unsynced() const { return records_.size() - synced_; }
+  std::size_t records() const { return records_.size(); }
+  std::size_t synced() const { return synced_; }
+  std::size_t CountStaged() const;  // Chunks.
 
   // A process begins: what is there is synced. Returns it.
   const std::vector<Record>& Open();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -12,6 +13,10 @@ namespace embla::testing {
 namespace {
 
 constexpr absl::Duration kWaitMax = absl::Seconds(60);
+// How often the transport looks for messages whose time is over.
+constexpr absl::Duration kLookAgain = absl::Milliseconds(20);
+// How long a message that is to be overtaken waits for another one.
+constexpr absl::Duration kOvertakenWait = absl::Milliseconds(2);
 
 }  // namespace
 
@@ -73,36 +78,71 @@ void LocalTransport::Send(const NodeSpec& node, const ReplicaMessage& message,
   Delivery delivery = CopyOf(node.id, message);
   MutexLock lock(mu_);
   ++counts_[message.kind];
+  const std::uint64_t number = ++last_open_;
+  open_[number] = {absl::Now() + timeout, std::move(done)};
+  delivery.done = [this, number](const absl::StatusOr<ReplicaAck>& ack) { Answer(number, ack); };
   const int fate = static_cast<int>(random_() % 1000);
-  const absl::Status lost = absl::UnavailableError("lost");
+  const int repeated_from = faults_.lost_request + faults_.lost_answer;
+  const int overtaken_from = repeated_from + faults_.repeated_later;
   if (fate < faults_.lost_request) {
     delivery.node = NodeId{};  // No node.
-    delivery.done = std::move(done);
-  } else if (fate < faults_.lost_request + faults_.lost_answer) {
-    delivery.done = [lost, done = std::move(done)](const absl::StatusOr<ReplicaAck>&) {
-      done(lost);
+  } else if (fate < repeated_from) {
+    delivery.done = [this, number](const absl::StatusOr<ReplicaAck>&) {
+      Answer(number, absl::UnavailableError("lost"));
     };
-  } else {
-    delivery.done = std::move(done);
-    if (fate < faults_.lost_request + faults_.lost_answer + faults_.repeated_later) {
-      Delivery again = CopyOf(node.id, message);
-      again.after = static_cast<int>(random_() % 8);
-      queue_.push_back(std::move(again));
-    }
+  } else if (fate < overtaken_from) {
+    Delivery again = CopyOf(node.id, message);
+    again.after = static_cast<int>(random_() % 8);
+    queue_.push_back(std::move(again));
+  } else if (fate < overtaken_from + faults_.overtaken) {
+    delivery.after = static_cast<int>(1 + random_() % 8);
+    delivery.is_overtaken = true;
   }
   queue_.push_back(std::move(delivery));
   changed_.NotifyAll();
 }
 
+void LocalTransport::Answer(std::uint64_t number, const absl::StatusOr<ReplicaAck>& ack) {
+  ReplicaDone done;
+  {
+    MutexLock lock(mu_);
+    const auto open = open_.find(number);
+    if (open == open_.end()) return;
+    done = std::move(open->second.done);
+    open_.erase(open);
+  }
+  done(ack);
+}
+
+void LocalTransport::EndOverdue() {
+  std::vector<std::uint64_t> overdue;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [number, open] : open_) {
+      if (open.deadline <= absl::Now()) overdue.push_back(number);
+    }
+  }
+  for (const std::uint64_t number : overdue) {
+    Answer(number, absl::DeadlineExceededError("no answer"));
+  }
+}
+
 void LocalTransport::Loop() {
   for (;;) {
+    EndOverdue();
     Delivery delivery;
     {
       MutexLock lock(mu_);
-      while (queue_.empty() && !stopping_) changed_.Wait(mu_);
+      if (queue_.empty() && !stopping_) changed_.WaitFor(mu_, kLookAgain);
+      if (queue_.empty() && !stopping_) continue;
       if (queue_.empty()) return;
       delivery = std::move(queue_.front());
       queue_.pop_front();
+      if (queue_.empty() && std::exchange(delivery.is_overtaken, false)) {
+        queue_.push_back(std::move(delivery));
+        changed_.WaitFor(mu_, kOvertakenWait);
+        continue;
+      }
       if (delivery.after > 0 && !queue_.empty()) {
         --delivery.after;
         queue_.push_back(std::move(delivery));
@@ -175,6 +215,8 @@ std::unique_ptr<ShardNode> LocalCluster::MakeNode(std::uint32_t index) {
   options.replica_backlog_max = 8;
   options.replica_backoff = absl::Milliseconds(1);
   options.replica_probe_interval = absl::Milliseconds(20);
+  options.replica_timeout = absl::Seconds(1);
+  options.replica_window_rows_max = 200;
   absl::StatusOr<std::unique_ptr<ShardNode>> node = ShardNode::Create(options, pool_);
   EMBLA_CHECK(node.ok());
   (*node)->set_replica_transport(&transport_);

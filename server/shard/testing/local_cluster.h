@@ -1,5 +1,5 @@
 // Several shard nodes in one process, for tests, with the network between them played by a thread
-// that can lose, delay and repeat messages.
+// that can lose, delay, reorder and repeat messages.
 #pragma once
 
 #include <condition_variable>
@@ -30,6 +30,7 @@ class LocalTransport final : public ReplicaTransport {
     int lost_request = 0;
     int lost_answer = 0;
     int repeated_later = 0;  // Arrives, and once more after some later ones.
+    int overtaken = 0;       // Arrives once, after some later ones.
   };
   explicit LocalTransport(std::uint32_t seed);
   ~LocalTransport() override;
@@ -48,11 +49,20 @@ class LocalTransport final : public ReplicaTransport {
     NodeId node;
     ReplicaMessage message;
     Buffer memory;
-    ReplicaDone done;  // Null: no answer is expected.
-    int after = 0;     // Later messages that go first.
+    ReplicaDone done;           // Null: no answer is expected.
+    int after = 0;              // Later messages that go first.
+    bool is_overtaken = false;  // Waits a little for later messages, if there are none.
+  };
+  // A message without an answer.
+  struct Open {
+    absl::Time deadline;
+    ReplicaDone done;
   };
 
   void Loop();
+  // Answers the sender, unless it has been answered.
+  void Answer(std::uint64_t open, const absl::StatusOr<ReplicaAck>& ack);
+  void EndOverdue();
   static Delivery CopyOf(NodeId node, const ReplicaMessage& message);
   void Deliver(Delivery delivery);
 
@@ -63,6 +73,8 @@ class LocalTransport final : public ReplicaTransport {
   std::map<NodeId, ShardNode*> nodes_ ABSL_GUARDED_BY(mu_);
   std::map<ReplicaMessage::Kind, std::uint64_t> counts_ ABSL_GUARDED_BY(mu_);
   std::deque<Delivery> queue_ ABSL_GUARDED_BY(mu_);
+  std::map<std::uint64_t, Open> open_ ABSL_GUARDED_BY(mu_);  // By number, from the oldest.
+  std::uint64_t last_open_ ABSL_GUARDED_BY(mu_) = 0;
   bool delivering_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

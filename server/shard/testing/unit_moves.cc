@@ -106,14 +106,14 @@ absl::Status UnitMoves::Reserve(std::size_t unit, NodeId target, std::uint32_t d
       [&](HostDone done) { HostOf(target).Reserve(units_[unit], device, run, std::move(done)); });
 }
 
-absl::Status UnitMoves::Copy(std::size_t unit, NodeId source, NodeId target) {
+absl::Status UnitMoves::Copy(std::size_t unit, NodeId source, NodeId target, ChunkTurn turn) {
   for (std::uint32_t chunk = 0; chunk < shapes_[unit].chunks(); ++chunk) {
     EMBLA_ASSIGN_OR_RETURN(Buffer rows,
                            Await<Buffer>([&](std::function<void(absl::StatusOr<Buffer>)> done) {
-                             HostOf(source).ReadChunk(units_[unit], chunk, std::move(done));
+                             HostOf(source).ReadChunk(units_[unit], chunk, turn, std::move(done));
                            }));
     EMBLA_RETURN_IF_ERROR(AwaitStatus([&](HostDone done) {
-      HostOf(target).Stage(units_[unit], chunk, std::move(rows), std::move(done));
+      HostOf(target).Stage(units_[unit], chunk, std::move(rows), turn, std::move(done));
     }));
   }
   return absl::OkStatus();
@@ -123,9 +123,9 @@ absl::Status UnitMoves::CopyTwice(std::size_t unit, NodeId source, NodeId target
                                   std::uint32_t device) {
   ScriptedGate& gate = StartMove(unit, source);
   EMBLA_RETURN_IF_ERROR(Reserve(unit, target, device));
-  EMBLA_RETURN_IF_ERROR(Copy(unit, source, target));
+  EMBLA_RETURN_IF_ERROR(Copy(unit, source, target, ChunkTurn::kWhenIdle));
   RunInOrder(HostOf(source), table_.spec.id, [&] { gate.Freeze(); });
-  return Copy(unit, source, target);
+  return Copy(unit, source, target, ChunkTurn::kNow);
 }
 
 absl::Status UnitMoves::Move(std::size_t unit, NodeId target, std::uint32_t device) {

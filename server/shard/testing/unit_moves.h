@@ -92,7 +92,7 @@ class UnitMoves {
   UnitHost& HostOf(NodeId node) { return cluster_.node(node).units(); }
   ScriptedGate& StartMove(std::size_t unit, NodeId source);
   absl::Status Reserve(std::size_t unit, NodeId target, std::uint32_t device);
-  absl::Status Copy(std::size_t unit, NodeId source, NodeId target);
+  absl::Status Copy(std::size_t unit, NodeId source, NodeId target, ChunkTurn turn);
   absl::Status CopyTwice(std::size_t unit, NodeId source, NodeId target, std::uint32_t device);
 
   LocalCluster& cluster_;

@@ -1,0 +1,75 @@
+// Tls for servers that use OpenSSL themselves.
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+
+#include "absl/time/clock.h"
+#include "core/tls/openssl_handles.h"
+#include "core/tls/tls.h"
+
+namespace embla {
+namespace {
+
+// The chain that the caller has sent, its own certificate first.
+std::string ChainOf(X509_STORE_CTX& shown) {
+  const openssl::Bio text(BIO_new(BIO_s_mem()));
+  X509* const own = X509_STORE_CTX_get0_cert(&shown);
+  PEM_write_bio_X509(text.get(), own);
+  const STACK_OF(X509)* const sent = X509_STORE_CTX_get0_untrusted(&shown);
+  for (int i = 0; i < sk_X509_num(sent); ++i) {
+    if (sk_X509_value(sent, i) != own) PEM_write_bio_X509(text.get(), sk_X509_value(sent, i));
+  }
+  return openssl::TextOf(*text);
+}
+
+// `files` are those of a Tls.
+int ShowCertificate(SSL* connection, void* files) {
+  const auto& own = *static_cast<const TlsFiles*>(files);
+  SSL_certs_clear(connection);
+  return SSL_use_certificate_chain_file(connection, own.certificate.c_str()) == 1 &&
+         SSL_use_PrivateKey_file(connection, own.key_file().c_str(), SSL_FILETYPE_PEM) == 1;
+}
+
+}  // namespace
+
+int Tls::Judge(X509_STORE_CTX* shown, void* self) {
+  const Tls& tls = *static_cast<const Tls*>(self);
+  const CertificateVerdict verdict = tls.authorities_->Verify(
+      ChainOf(*shown), TrustedAuthorities::Purpose::kClient, tls.identity_.cluster, absl::Now());
+  if (verdict.status.ok()) return 1;
+  X509_STORE_CTX_set_error(shown, X509_V_ERR_APPLICATION_VERIFICATION);
+  return 0;
+}
+
+void Tls::SetUpServer(SSL_CTX& context) const {
+  SSL_CTX_set_min_proto_version(&context, TLS1_2_VERSION);
+  // Nothing is remembered of a connection: each caller is judged anew.
+  SSL_CTX_set_session_cache_mode(&context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_options(&context, SSL_OP_NO_TICKET);
+  // OpenSSL's callbacks take what is theirs as void*; they change nothing.
+  SSL_CTX_set_cert_cb(&context, &ShowCertificate, const_cast<TlsFiles*>(&files_));
+  SSL_CTX_set_verify(&context, SSL_VERIFY_PEER, nullptr);
+  SSL_CTX_set_cert_verify_callback(&context, &Tls::Judge, const_cast<Tls*>(this));
+}
+
+bool HasShownCertificate(const SSL& connection) {
+  return SSL_get0_peer_certificate(&connection) != nullptr;
+}
+
+std::optional<Identity> CallerOf(const SSL& connection) {
+  X509* const shown = SSL_get0_peer_certificate(&connection);
+  if (shown == nullptr) return std::nullopt;
+  const openssl::Bio text(BIO_new(BIO_s_mem()));
+  PEM_write_bio_X509(text.get(), shown);
+  // It was believed in the handshake, so it can be read, and has an identity.
+  const absl::StatusOr<CertificateFacts> facts = ReadCertificate(openssl::TextOf(*text));
+  if (!facts.ok()) return std::nullopt;
+  absl::StatusOr<Identity> identity = IdentityFrom(facts->uri);
+  if (!identity.ok()) return std::nullopt;
+  return *std::move(identity);
+}
+
+}  // namespace embla
