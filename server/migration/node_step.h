@@ -29,7 +29,8 @@ struct UnitContext {
   NodeId self{};
   std::uint32_t chunks = 1;         // Chunks of the unit; the same on every node.
   std::uint32_t credit_chunks = 8;  // A target lets this many be on their way.
-  std::uint32_t behind_max = 0;     // A source freezes when so many chunks are behind.
+  std::uint32_t behind_max = 0;     // A source freezes when so many chunks are behind,
+  std::uint32_t rounds_max = 0;     // or it has sent each so often, on average (0: not then).
   Guards guards = {};
 };
 

@@ -19,10 +19,11 @@ const ReleaseSynced kSynced{MoveId{1}};
 // One node; keeps what each step asked for.
 class Node {
  public:
-  Node(NodeId self, UnitDurable durable, std::uint32_t behind_max = 0)
+  Node(NodeId self, UnitDurable durable, std::uint32_t behind_max = 0, std::uint32_t rounds_max = 0)
       : state_(Recovered(std::move(durable), {}, 2)) {
     context_.self = self;
     context_.behind_max = behind_max;
+    context_.rounds_max = rounds_max;
     context_.chunks = 2;
     context_.credit_chunks = 1;
   }
@@ -195,6 +196,27 @@ TEST(NodeStepSource, AFreezeWaitsForDecidedUpdatesThenCuts) {
   EXPECT_TRUE(node.Find<SendFinal>()->cut.chunks_follow);
   EXPECT_EQ(node.Find<SendFinal>()->cut.lsn, Lsn{2});
   EXPECT_EQ(node.Find<SendFinal>()->cut.windows.sessions().size(), 1u);
+}
+
+// Each pull finds both chunks behind, and lets one be sent.
+TEST(NodeStepSource, FreezesAfterSomeRoundsThoughUpdatesKeepUpWithTheCopy) {
+  Node node(kSource, FreshUnit(2), /*behind_max=*/0, /*rounds_max=*/2);
+  node.On(RecordEvent{kOpen});
+  std::uint64_t seq = 0;
+  const auto pull = [&] {
+    EXPECT_FALSE(IsFrozen(node.state())) << seq;
+    for (const std::uint32_t chunk : {0u, 1u}) node.Update(++seq, chunk);
+    node.Written();
+    node.PullHolding({Lsn{1}, Lsn{1}});
+  };
+  for (int sent = 0; sent < 4; ++sent) pull();
+  EXPECT_TRUE(IsFrozen(node.state()));
+  EXPECT_NE(node.Find<SendFinal>(), nullptr);
+  // The rest took too long: the same again, not at once.
+  node.On(FreezeDeadline{});
+  node.On(NodeTick{});
+  for (int sent = 0; sent < 4; ++sent) pull();
+  EXPECT_TRUE(IsFrozen(node.state()));
 }
 
 TEST(NodeStepSource, ATickSaysTheCutWhateverIsOnItsWay) {

@@ -74,6 +74,7 @@ class NodeStepper {
   void SendFinalCut(NodeId to, bool chunks_follow);
   // Sends chunks that `pull` lacks; how many it lacks, sent or not.
   std::uint32_t SendChunksBehind(const PullEvent& event);
+  bool IsCopyEndless();
 
   // target_steps.cc
   void InstallIfGranted(const UnitRecord& record, bool source_is_lost);

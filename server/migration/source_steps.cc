@@ -75,9 +75,19 @@ void NodeStepper::On(const PullEvent& event) {
   // A freeze while nothing has been copied would last as long as the copy.
   const bool lacks_chunks = std::ranges::count(pull.held, Lsn{0}) > 0;
   const bool may_freeze = IsOrdered(pull.move, event.from) && !unit().is_tired;
-  if (lacks_chunks || behind > context_.behind_max || !may_freeze) return;
+  if (lacks_chunks || !may_freeze) return;
+  if (behind > context_.behind_max && !IsCopyEndless()) return;
+  unit().sends = 0;
   unit().freezing = pull.move;
   if (unit().written == durable().lsn) FinishFreeze();
+}
+
+// Updates touch chunks as fast as they are copied: another round would find as many behind. What
+// changed during the last one is sent while the unit is frozen; if that takes too long, the freeze
+// ends, and some more rounds come before the next.
+bool NodeStepper::IsCopyEndless() {
+  const std::uint32_t sends_max = context_.rounds_max * context_.chunks;
+  return sends_max != 0 && unit().sends >= sends_max;
 }
 
 std::uint32_t NodeStepper::SendChunksBehind(const PullEvent& event) {
@@ -87,6 +97,7 @@ std::uint32_t NodeStepper::SendChunksBehind(const PullEvent& event) {
     sent = pull.held;
     unit().lacks_sent = true;
   }
+  if (unit().sent_move != pull.move) unit().sends = 0;
   unit().sent_move = pull.move;
   const Lsn version = guards_.version_is_applied ? unit().written : durable().lsn;
   std::uint32_t behind = 0;
@@ -102,6 +113,7 @@ std::uint32_t NodeStepper::SendChunksBehind(const PullEvent& event) {
     --credit;
     sent[c] = version;
     unit().lacks_sent = true;
+    if (unit().sends < context_.rounds_max * context_.chunks) ++unit().sends;
     // A chunk that an earlier process sent may hold updates that were lost: it is no base for a
     // delta.
     const Lsn base = AreOfOneProcess(pull.held[c], version) ? pull.held[c] : Lsn{0};

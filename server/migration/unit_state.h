@@ -138,6 +138,7 @@ struct UnitState {
   ChunkVersions sent;         // To the target of the move below, by chunk.
   MoveId sent_move{0};
   bool lacks_sent = false;      // No pull has said yet that it holds all that was sent.
+  std::uint32_t sends = 0;      // Chunks sent since the move, or the last freeze, began.
   ChunkVersions staged;         // The import's chunks; a death may lose any part of them.
   std::optional<FinalCut> cut;  // The import lacks chunks of it, which are on their way.
   std::optional<HeldCut> held;  // The import is whole, until another chunk comes.

@@ -177,7 +177,8 @@ std::shared_ptr<UnitTracker> Mover::MakeTracker(NodeId self, std::uint32_t chunk
   const UnitContext context{.self = self,
                             .chunks = chunks,
                             .credit_chunks = options_.credit_chunks,
-                            .behind_max = options_.behind_max};
+                            .behind_max = options_.behind_max,
+                            .rounds_max = options_.rounds_max};
   return std::make_shared<UnitTracker>(context, parts_.clock);
 }
 

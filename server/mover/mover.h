@@ -44,8 +44,10 @@ namespace embla {
 struct MoverOptions {
   ChunkSenderOptions sender;
   std::uint32_t credit_chunks = 8;  // Chunks of one unit on their way to this node.
-  // A unit with at most this many chunks behind is frozen: they are sent during the freeze.
+  // A unit is frozen when at most this many chunks are behind, or each has been sent so often: what
+  // is behind is sent during the freeze.
   std::uint32_t behind_max = 2;
+  std::uint32_t rounds_max = 4;
   absl::Duration resend_after = absl::Seconds(1);  // Without any progress.
   // A freeze that lasts longer ends; the unit is frozen again at the next try.
   absl::Duration freeze_deadline = absl::Milliseconds(500);

@@ -120,6 +120,13 @@ class ConsoleTest(unittest.TestCase):
         page.await_that("document.querySelector('main')?.children.length > 0", "the first view")
         return page
 
+    @staticmethod
+    def await_view(page, place):
+        """Waits until the view is shown and keys are about its list."""
+        page.await_that(f"location.hash.startsWith('{place}') && "
+                        "document.activeElement.tagName === 'MAIN' && "
+                        "document.querySelector('main [data-arrows] a[href]')", place)  # fmt: skip
+
     def shoot(self, page, name):
         if SHOTS:
             page.picture(Path(SHOTS, f"{name}.png"))
@@ -159,23 +166,23 @@ class ConsoleTest(unittest.TestCase):
         page = self.open()
         focused = "document.activeElement.innerText"
         page.press("2")
-        page.await_that("location.hash === '#/nodes'", "the nodes")
+        self.await_view(page, "#/nodes")
         page.press("ArrowDown")
         page.await_that(f"{focused} === 'alpha'", "the first node")
         page.press("ArrowDown")
         page.await_that(f"{focused} === 'beta'", "the next node")
         page.press("Enter")
-        page.await_that("location.hash.startsWith('#/node/')", "the node")
+        self.await_view(page, "#/node/")
         page.press("ArrowDown")
         page.press("ArrowDown")
         page.await_that(f"{focused} === 'Device 1'", "its second device")
         page.press("Enter")
-        page.await_that("location.hash.startsWith('#/device/')", "the device")
+        self.await_view(page, "#/device/")
         page.await_text("Tables here")
         page.press("Escape")
-        page.await_that("location.hash.startsWith('#/node/')", "the node again")
+        self.await_view(page, "#/node/")
         page.press("Escape")
-        page.await_that("location.hash === '#/nodes'", "the nodes again")
+        self.await_view(page, "#/nodes")
 
         page.press("/")
         page.await_that("document.activeElement.id === 'find'", "the field to find a table")

@@ -61,8 +61,8 @@ class Encoder {
   void Put(const UnitState& s) {
     Put(s.durable), Put(s.written), Put(s.freezing), Put(s.frozen), Put(s.sent), Put(s.sent_move);
     Put(std::uint64_t{s.is_tired}), Put(std::uint64_t{s.is_releasing});
-    Put(std::uint64_t{s.lacks_sent}), Put(s.staged), Put(s.cut), Put(s.held);
-    Put(s.reserving), Put(std::uint64_t{s.is_covered}), Put(s.seen);
+    Put(std::uint64_t{s.lacks_sent}), Put(std::uint64_t{s.sends}), Put(s.staged), Put(s.cut);
+    Put(s.held), Put(s.reserving), Put(std::uint64_t{s.is_covered}), Put(s.seen);
   }
   void Put(const DirectoryCopy& copy) { Put(copy.logged), Put(copy.rows), Put(copy.row_lsn); }
   // The log's content differs from the state's durable part only where a guard is gone.

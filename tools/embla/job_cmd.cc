@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 #include "core/planner/io/fields.h"
 #include "tools/embla/plan_view.h"
 #include "tools/embla/text_table.h"
@@ -29,6 +30,8 @@ constexpr std::int64_t kUnlimitedGuess = std::int64_t{1} << 30;
 constexpr std::size_t kProgressWidth = 24;
 // Columns left in a line of `job ls` beside its longest figures.
 constexpr std::size_t kDescriptionWidth = 42;
+// How often a verb that waits asks a coordinator that is away, or has just started.
+constexpr int kPatience = 120;
 
 // "running" of JOB_STATE_RUNNING.
 std::string NameOf(v1::JobState state) {
@@ -180,6 +183,20 @@ std::string ProgressLine(const v1::Job& job) {
   return line;
 }
 
+// CallForJob, again after each `pause` while the coordinator is away or changes nothing yet. A job
+// that the lost answer had started is found done by the next one: jobs say what is to be.
+absl::StatusOr<v1::Job> CallPatiently(client::Admin& admin,
+                                      const google::protobuf::Message& request, const Pause& pause,
+                                      const Output& output) {
+  absl::StatusOr<v1::Job> job = client::CallForJob(admin, request);
+  for (int tries = 1; absl::IsUnavailable(job.status()) && tries < kPatience; ++tries) {
+    if (tries == 1 && !output.json) output.ShowProgress(Message(job.status()));
+    pause();
+    job = client::CallForJob(admin, request);
+  }
+  return job;
+}
+
 absl::Status OutcomeOf(const v1::Job& job) {
   if (job.state() == v1::JOB_STATE_FAILED) {
     return absl::AbortedError(absl::StrCat("job ", job.id(), " failed: ", job.error()));
@@ -239,7 +256,8 @@ absl::StatusOr<v1::StartJobRequest> RebalanceRequest(const JobFlags& flags) {
 
 absl::Status JobStartVerb(client::Admin& admin, const v1::StartJobRequest& request, bool wait,
                           const Pause& pause, const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const v1::Job job, client::CallForJob(admin, request));
+  EMBLA_ASSIGN_OR_RETURN(const v1::Job job, wait ? CallPatiently(admin, request, pause, output)
+                                                 : client::CallForJob(admin, request));
   if (wait && !request.dry_run() && job.id() != 0) {
     if (!output.json) output.out << "job " << job.id() << ": " << job.description() << "\n";
     return JobWatchVerb(admin, job.id(), pause, output);
@@ -321,7 +339,8 @@ absl::Status JobWatchVerb(client::Admin& admin, std::uint64_t id, const Pause& p
                           const Output& output) {
   std::string shown;
   while (true) {
-    EMBLA_ASSIGN_OR_RETURN(const v1::Job job, client::CallForJob(admin, client::GetJobRequest(id)));
+    EMBLA_ASSIGN_OR_RETURN(const v1::Job job,
+                           CallPatiently(admin, client::GetJobRequest(id), pause, output));
     const std::string line = ProgressLine(job);
     if (!output.json && line != shown) output.ShowProgress(line);
     shown = line;

@@ -43,7 +43,8 @@ std::vector<Verb> JobVerbs();
 
 absl::Status JobListVerb(client::Admin& admin, const Output& output);
 absl::Status JobShowVerb(client::Admin& admin, std::uint64_t id, const Output& output);
-// Shows how far the job is until it is over. Aborted: it failed; Cancelled.
+// Shows how far the job is until it is over; waits a minute for a coordinator that is away.
+// Aborted: it failed; Cancelled.
 absl::Status JobWatchVerb(client::Admin& admin, std::uint64_t id, const Pause& pause,
                           const Output& output);
 absl::Status JobControlVerb(client::Admin& admin, std::uint64_t id,

@@ -65,6 +65,10 @@ class FakeAdmin final : public client::testing::FakeAdmin {
     const bool creates = request.GetDescriptor() == v1::CreateTablesRequest::descriptor();
     if (creates && waits_for_look_) looked_.get_future().wait();
     MutexLock lock(mu_);
+    const bool is_about_jobs = reply.GetDescriptor() == v1::JobReply::descriptor();
+    if (is_about_jobs && calls_away_ > 0 && calls_away_-- > 0) {
+      return absl::UnavailableError("it has just started");
+    }
     const absl::Status status = client::testing::FakeAdmin::Call(request, reply);
     const bool looks = request.GetDescriptor() == v1::ListNodesRequest::descriptor();
     if (looks && waits_for_look_ && ++looks_ == 2) looked_.set_value();
@@ -87,6 +91,8 @@ class FakeAdmin final : public client::testing::FakeAdmin {
     end_ = state;
     job_.set_error(error);
   }
+  // The next calls about jobs, so many, fail.
+  void BeAwayFor(int calls) { calls_away_ = calls; }
   const v1::StartJobRequest& asked() const { return asked_; }
   std::vector<TablePlan>& tables() { return tables_; }
 
@@ -272,6 +278,7 @@ class FakeAdmin final : public client::testing::FakeAdmin {
   bool if_not_exists_ = false;
   bool waits_for_look_ = false;
   bool is_behind_ = false;
+  int calls_away_ = 0;
   int looks_ = 0;
   std::promise<void> looked_;
   Mutex mu_;  // Held by each call.
@@ -587,6 +594,24 @@ TEST(JobVerbs, WaitShowsProgressUntilTheEnd) {
   EXPECT_THAT(text.str(), HasSubstr("job 7: reshard table clicks to 3 shards"));
   EXPECT_THAT(text.str(), HasSubstr("2/4 units"));
   EXPECT_THAT(text.str(), HasSubstr("done"));
+}
+
+TEST(JobVerbs, WaitOutlastsACoordinatorThatIsAway) {
+  FakeAdmin admin;
+  std::ostringstream text;
+  admin.BeAwayFor(2);
+  int looks = 0;
+  // Away once more while the job runs.
+  const auto pause = [&] { admin.BeAwayFor(++looks == 3 ? 4 : 0); };
+  ASSERT_THAT(JobStartVerb(admin, client::DrainRequest("n1"), true, pause, {.out = text}), IsOk());
+  EXPECT_THAT(text.str(), HasSubstr("it has just started"));
+  EXPECT_THAT(text.str(), HasSubstr("done"));
+  admin.BeAwayFor(1);
+  const absl::Status at_once = JobStartVerb(admin, {}, false, pause, {.out = text});
+  EXPECT_EQ(ExitCodeOf(at_once), ExitCode::kUnavailable);
+  admin.BeAwayFor(1 << 20);
+  const absl::Status for_ever = JobStartVerb(admin, {}, true, [] {}, {.out = text});
+  EXPECT_EQ(ExitCodeOf(for_ever), ExitCode::kUnavailable);
 }
 
 TEST(JobVerbs, AFailedJobIsAnError) {

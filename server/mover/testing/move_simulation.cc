@@ -23,6 +23,7 @@ MoverOptions OptionsOfMover() {
   MoverOptions options;
   options.credit_chunks = 2;
   options.behind_max = 1;
+  options.rounds_max = 3;
   options.freeze_deadline = absl::Seconds(10);
   options.fold_interval = absl::ZeroDuration();
   options.fold_pause = absl::Milliseconds(200);
