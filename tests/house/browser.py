@@ -10,7 +10,7 @@ from pathlib import Path
 
 import websocket
 
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 LOOK_SECONDS = 0.02  # Between two looks at what a page is to become.
 # Key codes, for keys that have no character.
 CODES = {
