@@ -51,10 +51,20 @@ struct CallLoad {
   absl::Duration p99;
 };
 
+// Rows of one table on a node, per second.
+struct TableLoad {
+  std::string table;
+  double rows_looked_up = 0;
+  double rows_updated = 0;
+
+  double rows() const { return rows_looked_up + rows_updated; }
+};
+
 // How busy a node has been during the last seconds. For people.
 struct NodeLoad {
   std::vector<double> device_busy;  // Shares of time, 0 to 1; empty: not known.
   std::vector<CallLoad> calls;
+  std::vector<TableLoad> tables;  // The busiest first.
 };
 
 struct HeartbeatInfo {

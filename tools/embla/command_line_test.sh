@@ -44,6 +44,8 @@ expect 2 'durability "none" is not one of node, queued, written, synced' table c
   --rows 10 --dim 4 --sharding row_wise --durability none "${nobody[@]}"
 expect 2 "sharding" table create --name t --rows 10 --dim 4 "${nobody[@]}" --sharding rowwise
 expect 3 "127.0.0.1:1" cluster status "${nobody[@]}"
+expect 3 "127.0.0.1:1" top "${nobody[@]}"
+expect 2 "interval is at least 1" top --interval 0 "${nobody[@]}"
 # At once, whatever the timeout.
 expect 3 "Connection refused" cluster status --admin 127.0.0.1:1 --timeout 600
 expect 3 "Connection refused" lookup --table t --ids 1 --coordinator 127.0.0.1:1 --timeout 600

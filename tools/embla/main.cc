@@ -38,6 +38,7 @@
 #include "tools/embla/state_cmd.h"
 #include "tools/embla/table_cmd.h"
 #include "tools/embla/table_rows_cmd.h"
+#include "tools/embla/top_cmd.h"
 #include "tools/embla/verb.h"
 #include "tools/embla/zch_cmd.h"
 
@@ -574,6 +575,7 @@ int Main(int argc, char** argv) {
   AddVerbs(AddNoun(app, "state", "the coordinators' state, while none runs"), invocation,
            StateVerbs());
   AddVerbs(app, invocation, DoctorVerbs());
+  AddVerbs(app, invocation, TopVerbs());
   AddPlanVerbs(app, invocation);
   try {
     app.parse(argc, argv);
