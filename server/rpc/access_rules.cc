@@ -44,6 +44,7 @@ constexpr AccessRule kRules[] = {
     // Takes seconds of the coordinator's processors.
     {"/embla.v1.AdminService/PlanTable", kOperates, kReading},
     {"/embla.v1.AdminService/PutSolvedPlan", kOperates, kChanging},
+    {"/embla.v1.AdminService/SetLogLevel", kOperates, kChanging},
     {"/embla.v1.AdminService/SetTable", kOperates, kChanging},
     {"/embla.v1.AdminService/StartJob", kOperates, kChanging},
     {"/embla.v1.CoordinatorService/CloseSession", kReads, kChanging},

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/build_version.h"
 #include "core/base/clock.h"
+#include "core/base/log_level.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/plan_json.h"
@@ -64,6 +65,15 @@ absl::StatusOr<SessionSet> FromMessage(const SessionRanges& message) {
 }
 
 }  // namespace
+
+v1::LogLevel ToMessage(LogLevel level) {
+  return static_cast<v1::LogLevel>(static_cast<int>(level) + v1::LOG_LEVEL_INFO);
+}
+
+std::optional<LogLevel> FromMessage(v1::LogLevel message) {
+  if (message < v1::LOG_LEVEL_INFO || message > v1::LOG_LEVEL_ERROR) return std::nullopt;
+  return static_cast<LogLevel>(message - v1::LOG_LEVEL_INFO);
+}
 
 v1::ClosedSessions ToMessage(const SessionNews& news) {
   v1::ClosedSessions message;
@@ -215,6 +225,7 @@ v1::Heartbeat ToMessage(const HeartbeatInfo& info) {
     if (d < info.load.device_busy.size()) device.set_busy_ratio(info.load.device_busy[d]);
   }
   AddTraffic(info.load, message);
+  if (info.log_level.has_value()) message.set_log_level(ToMessage(*info.log_level));
   for (const StepReport& report : info.steps) {
     v1::TableSteps& steps = *message.add_steps();
     steps.set_table_id(ToInt(report.table));
@@ -251,6 +262,7 @@ HeartbeatInfo FromMessage(const v1::Heartbeat& message) {
                                 .rows_looked_up = table.rows_looked_up(),
                                 .rows_updated = table.rows_updated()});
   }
+  info.log_level = FromMessage(message.log_level());
   for (const v1::TableSteps& steps : message.steps()) {
     StepReport& report = info.steps.emplace_back();
     report.table = TableId{steps.table_id()};
@@ -282,6 +294,7 @@ v1::NodeStatus ToMessage(const NodeView& node) {
   if (node.clock_ahead.has_value()) {
     message.set_clock_ahead_ms(absl::ToInt64Milliseconds(*node.clock_ahead));
   }
+  if (node.log_level.has_value()) message.set_log_level(ToMessage(*node.log_level));
   if (node.live()) {
     AddTraffic(node.load, message);
     for (const double busy : node.load.device_busy) message.add_device_busy(busy);
@@ -307,6 +320,7 @@ v1::ClusterStatus ToMessage(const ClusterView& view) {
   message.set_tables_aside(view.tables_aside);
   message.set_protocol_version(kProtocolVersion);
   message.set_now_unix_ms(absl::ToUnixMillis(Clock::Real().Now()));
+  message.set_log_level(ToMessage(CurrentLogLevel()));
   return message;
 }
 

@@ -46,6 +46,8 @@ expect 2 "sharding" table create --name t --rows 10 --dim 4 "${nobody[@]}" --sha
 expect 3 "127.0.0.1:1" cluster status "${nobody[@]}"
 expect 3 "127.0.0.1:1" top "${nobody[@]}"
 expect 2 "interval is at least 1" top --interval 0 "${nobody[@]}"
+expect 2 "\"debug\" is not one of info, warning, error" log level debug --admin 127.0.0.1:1
+expect 2 "level is required" log level
 # At once, whatever the timeout.
 expect 3 "Connection refused" cluster status --admin 127.0.0.1:1 --timeout 600
 expect 3 "Connection refused" lookup --table t --ids 1 --coordinator 127.0.0.1:1 --timeout 600

@@ -31,6 +31,7 @@
 #include "tools/embla/invocation.h"
 #include "tools/embla/job_cmd.h"
 #include "tools/embla/journal_cmd.h"
+#include "tools/embla/log_cmd.h"
 #include "tools/embla/lookup_cmd.h"
 #include "tools/embla/node_cmd.h"
 #include "tools/embla/plan_cmd.h"
@@ -574,6 +575,7 @@ int Main(int argc, char** argv) {
   AddCertsVerbs(app, invocation);
   AddVerbs(AddNoun(app, "state", "the coordinators' state, while none runs"), invocation,
            StateVerbs());
+  AddVerbs(AddNoun(app, "log", "how much servers log"), invocation, LogVerbs());
   AddVerbs(app, invocation, DoctorVerbs());
   AddVerbs(app, invocation, TopVerbs());
   AddPlanVerbs(app, invocation);
