@@ -45,7 +45,8 @@ absl::StatusOr<TlsPtr> LoadTls(const TlsOptions& options) {
   return Tls::Load({.certificate = options.certificate,
                     .key = options.key,
                     .authorities = options.authorities,
-                    .revoked = options.revoked});
+                    .revoked = options.revoked,
+                    .token = options.token});
 }
 
 std::string DescribeServer(const std::string& kind, const std::string& address, const TlsPtr& tls) {

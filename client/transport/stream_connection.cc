@@ -282,12 +282,16 @@ void StreamConnection::ExpireCalls() {
 
 void StreamConnection::OnStreamOver(Stream* stream) {
   absl::Status status = wire::FromGrpc(stream->final_status());
-  // However a stream ends, its calls' outcome is unknown and another stream may be tried.
-  const std::string reason = status.ok() ? "the node ended the stream" : Message(status);
+  // However a stream ends, its calls' outcome is unknown and another stream may be tried; but one
+  // whose caller is refused has carried out nothing, and another one would be refused, too.
+  if (!absl::IsUnauthenticated(status)) {
+    const std::string reason = status.ok() ? "the node ended the stream" : Message(status);
+    status = absl::UnavailableError(absl::StrCat("the stream broke: ", reason));
+  }
   std::vector<Finished> finished;
   {
     MutexLock lock(mu_);
-    finished = stream->FailAll(absl::UnavailableError(absl::StrCat("the stream broke: ", reason)));
+    finished = stream->FailAll(status);
     ++finishing_;
     std::erase_if(streams_, [&](const auto& owned) { return owned.get() == stream; });
   }

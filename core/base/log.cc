@@ -9,11 +9,12 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/log_format.h"
+#include "core/base/log_level.h"
 
 namespace embla {
 namespace {
 
-// Relaxed: the level is set at start and guards no other data.
+// Relaxed: the level guards no other data.
 std::atomic<LogLevel> log_level{LogLevel::kInfo};
 std::atomic<LogFormat> log_format{LogFormat::kText};
 
@@ -49,6 +50,21 @@ std::string FormatLogTime(absl::Time time) {
 
 void SetLogLevel(LogLevel level) { log_level.store(level, std::memory_order_relaxed); }
 
+LogLevel CurrentLogLevel() { return log_level.load(std::memory_order_relaxed); }
+
+void ChangeLogLevel(std::string_view component, LogLevel level) {
+  const LogLevel before = CurrentLogLevel();
+  if (level == before) return;
+  if (level < before) SetLogLevel(level);
+  LogInfo(component, "log level from=", ToAbsl(NameOf(before)), " to=", ToAbsl(NameOf(level)));
+  SetLogLevel(level);
+}
+
+std::string_view NameOf(LogLevel level) {
+  constexpr std::string_view kNames[] = {"info", "warning", "error"};
+  return kNames[static_cast<int>(level)];
+}
+
 void SetLogFormat(LogFormat format) { log_format.store(format, std::memory_order_relaxed); }
 
 std::string LogText(std::initializer_list<absl::string_view> parts) {
@@ -64,11 +80,10 @@ std::string LogText(std::initializer_list<absl::string_view> parts) {
 
 std::string LogJson(absl::Time time, LogLevel level, std::string_view component,
                     std::initializer_list<absl::string_view> parts) {
-  constexpr const char* kNames[] = {"info", "warning", "error"};
   std::string message;
   std::string key;  // The next part is its value; empty: none is.
   nlohmann::ordered_json line = {{"time", FormatLogTime(time)},
-                                 {"level", kNames[static_cast<int>(level)]},
+                                 {"level", NameOf(level)},
                                  {"component", component},
                                  {"message", ""}};
   for (const absl::string_view part : parts) {
@@ -94,7 +109,7 @@ std::string LogJson(absl::Time time, LogLevel level, std::string_view component,
 
 void LogLine(LogLevel level, std::string_view component,
              std::initializer_list<absl::string_view> parts) {
-  if (level < log_level.load(std::memory_order_relaxed)) return;
+  if (level < CurrentLogLevel()) return;
   constexpr char kLetters[] = {'I', 'W', 'E'};
   const absl::Time now = absl::Now();
   const bool is_json = log_format.load(std::memory_order_relaxed) == LogFormat::kJson;

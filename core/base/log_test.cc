@@ -5,6 +5,7 @@
 
 #include "absl/time/time.h"
 #include "core/base/log_format.h"
+#include "core/base/log_level.h"
 #include "gtest/gtest.h"
 
 namespace embla {
@@ -60,6 +61,22 @@ TEST(LogJson, EmptyValueIsAValue) {
       LogJson(absl::UnixEpoch(), LogLevel::kInfo, "c", {"a b=", "", " c=", "d"}));
   EXPECT_EQ(parsed.at("b"), "");
   EXPECT_EQ(parsed.at("c"), "d");
+}
+
+TEST(LogLevel, ChangesAndSaysSoWhereTheLevelLetsIt) {
+  const auto change = [](LogLevel level) {
+    ::testing::internal::CaptureStderr();
+    ChangeLogLevel("shard", level);
+    EXPECT_EQ(CurrentLogLevel(), level);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(change(LogLevel::kWarning).find("I shard log level from=info to=warning\n"),
+            std::string::npos);
+  EXPECT_EQ(change(LogLevel::kError), "");
+  EXPECT_EQ(change(LogLevel::kError), "");
+  EXPECT_NE(change(LogLevel::kInfo).find("I shard log level from=error to=info\n"),
+            std::string::npos);
+  EXPECT_EQ(change(LogLevel::kInfo), "") << "nothing has changed";
 }
 
 }  // namespace

@@ -23,4 +23,20 @@ void AddTlsFlags(App& app, Files& files) {
       ->envname("EMBLA_TLS_REVOKED");
 }
 
+// For programs that call: `files` has the member token, a string.
+template <typename App, typename Files>
+void AddTokenFlag(App& app, Files& files) {
+  app.add_option("--token-file", files.token,
+                 "File of a token that takes the place of --tls-cert; read again when it changes")
+      ->envname("EMBLA_TOKEN_FILE");
+}
+
+// For programs that are called: `files` has the member tokens, a string.
+template <typename App, typename Files>
+void AddTokensFlag(App& app, Files& files) {
+  app.add_option("--tokens", files.tokens,
+                 "File of hashes of tokens that callers may have instead of certificates, one a "
+                 "line, as embla token new prints it; read again when it changes; empty: none");
+}
+
 }  // namespace embla

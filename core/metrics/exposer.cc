@@ -54,12 +54,25 @@ void Answer(httplib::Response& response, const WebAnswer& answer) {
   response.set_content(answer.body, answer.type);
 }
 
-WebRequest Read(const httplib::Request& request) {
+// The caller over TLS, by certificate or token.
+absl::StatusOr<Identity> CallerOf(const httplib::Request& request, const Tls& tls) {
+  if (const auto shown = embla::CallerOf(*request.ssl); shown.has_value()) return *shown;
+  return tls.JudgeToken(request.get_header_value("Authorization"));
+}
+
+WebRequest Read(const httplib::Request& request, const Tls* tls) {
   WebRequest read{
       .is_over_tls = request.ssl != nullptr,
       .is_loopback = request.local_addr.starts_with("127.") || request.local_addr == "::1",
       .host = request.get_header_value("Host")};
-  if (request.ssl != nullptr) read.caller = CallerOf(*request.ssl);
+  if (tls != nullptr) {
+    absl::StatusOr<Identity> caller = CallerOf(request, *tls);
+    if (caller.ok()) {
+      read.caller = *std::move(caller);
+    } else {
+      read.refusal = Message(caller.status());
+    }
+  }
   for (const auto& [name, value] : request.params) read.parameters.emplace(name, value);
   return read;
 }
@@ -92,8 +105,8 @@ MetricsExposer::MetricsExposer(const Metrics& metrics, Options options)
                [this](const httplib::Request&, httplib::Response& response) { OnReady(response); });
   for (const WebRoute& route : options_.routes) {
     server_->Get(PatternOf(route.path),
-                 [&route](const httplib::Request& request, httplib::Response& response) {
-                   Answer(response, route.answer(Read(request)));
+                 [this, &route](const httplib::Request& request, httplib::Response& response) {
+                   Answer(response, route.answer(Read(request, options_.tls.get())));
                  });
   }
 }
@@ -133,8 +146,14 @@ absl::Status MetricsExposer::Listen(const std::string& host, int port) {
 }
 
 void MetricsExposer::OnMetrics(const httplib::Request& request, httplib::Response& response) const {
-  if (options_.tls != nullptr && !HasShownCertificate(*request.ssl)) {
-    return Answer(response, 403, "metrics ask for a certificate of the cluster, of any role\n");
+  if (options_.tls != nullptr) {
+    const absl::Status caller = CallerOf(request, *options_.tls).status();
+    if (!caller.ok()) {
+      return Answer(response, 403,
+                    absl::StrCat("metrics ask for a certificate or a token of the cluster, of any "
+                                 "role: ",
+                                 caller.message(), "\n"));
+    }
   }
   if (options_.refresh != nullptr) options_.refresh();
   Answer(response, 200, metrics_.Text());

@@ -42,10 +42,10 @@ class MetricsExposer {
 
   // Serves `metrics`, which outlives this object, on `listen`, "host:port"; port 0 takes a free
   // one. /healthz answers 200 as long as the process does anything; /readyz 200 or, with the
-  // reason, 503. A client that is slow is cut off. Over TLS /metrics asks for a certificate of the
-  // cluster, of any role, and answers 403 without one; the other two, which name no secrets, ask
-  // for none, as probes have none. In plaintext nobody is asked: keep it on loopback. Errors:
-  // InvalidArgument (not host:port), Unavailable (cannot listen there).
+  // reason, 503. A client that is slow is cut off. Over TLS /metrics asks for a certificate or
+  // a token of the cluster, of any role, and answers 403 without one; the other two, which name no
+  // secrets, ask for none, as probes have none. In plaintext nobody is asked: keep it on loopback.
+  // Errors: InvalidArgument (not host:port), Unavailable (cannot listen there).
   static absl::StatusOr<std::unique_ptr<MetricsExposer>> Start(std::string_view listen,
                                                                const Metrics& metrics,
                                                                Options options);

@@ -182,6 +182,47 @@ TEST(MetricsExposerOverTls, ShowsMetricsToWhoHasACertificateAndReadinessToAll) {
   EXPECT_EQ(StatusOverTls(address, "/metrics", reader), 200);
 }
 
+TEST(MetricsExposerOverTls, TakesATokenForACertificate) {
+  const TestAuthority authority;
+  const Identity prometheus{.cluster = "test", .role = Role::kReader, .name = "prometheus"};
+  const std::string token = *NewToken(prometheus);
+  const std::string late = *NewToken(prometheus);
+  TlsFiles own = authority.Issue(Role::kNode, "n0");
+  own.tokens = authority.directory() + "/tokens";
+  ASSERT_THAT(
+      AtomicWriteFile(own.tokens, LineOfToken(prometheus, token, absl::InfiniteFuture()) + "\n" +
+                                      LineOfToken(prometheus, late, absl::UnixEpoch()) + "\n"),
+      IsOk());
+  const auto tls = Tls::Load(own);
+  ASSERT_THAT(tls, IsOk());
+  Metrics metrics;
+  const std::vector<WebRoute> routes = {{.path = "/page", .answer = [](const WebRequest& request) {
+                                           return WebAnswer{.body = request.caller.has_value()
+                                                                        ? UriOf(*request.caller)
+                                                                        : request.refusal};
+                                         }}};
+  const auto exposer =
+      MetricsExposer::Start("127.0.0.1:0", metrics, {.tls = *tls, .routes = routes});
+  ASSERT_THAT(exposer, IsOk());
+  const auto get = [&](const std::string& path, const std::string& authorization) {
+    const std::string address = (*exposer)->address();
+    httplib::SSLClient client("127.0.0.1", std::atoi(address.c_str() + address.rfind(':') + 1));
+    client.enable_server_certificate_verification(false);
+    const httplib::Result result = client.Get(path, {{"Authorization", authorization}});
+    return result ? std::to_string(result->status) + " " + result->body : "";
+  };
+  EXPECT_THAT(get("/metrics", "Bearer " + token), ::testing::StartsWith("200"));
+  EXPECT_THAT(get("/metrics", "Bearer " + late),
+              ::testing::AllOf(::testing::StartsWith("403"), HasSubstr("ended at 1970-01-01")));
+  EXPECT_THAT(
+      get("/metrics", "Bearer " + *NewToken(prometheus)),
+      ::testing::AllOf(::testing::StartsWith("403"), HasSubstr("not one that is accepted")));
+  EXPECT_THAT(get("/metrics", "Basic " + token),
+              ::testing::AllOf(::testing::StartsWith("403"), HasSubstr("nor a token")));
+  EXPECT_EQ(get("/page", "Bearer " + token), "200 spiffe://test/reader/prometheus");
+  EXPECT_THAT(get("/page", "Bearer " + late), HasSubstr("ended at"));
+}
+
 TEST(MetricsExposerOverTls, TellsARouteWhoAsks) {
   const TestAuthority authority;
   Metrics metrics;

@@ -135,6 +135,18 @@ void Metrics::Remove(const MetricInfo& info, LabelValues values) {
   }
 }
 
+std::map<std::string, double> Metrics::CounterValues(const MetricInfo& info) const {
+  EMBLA_CHECK(info.kind == MetricKind::kCounter && info.label_count() == 1);
+  std::map<std::string, double> values;
+  auto& family = FamilyOf(prometheus::BuildCounter(), info, *registry_);
+  for (const prometheus::MetricFamily& collected : family.Collect()) {
+    for (const prometheus::ClientMetric& series : collected.metric) {
+      values[series.label.front().value] = series.counter.value;
+    }
+  }
+  return values;
+}
+
 std::string Metrics::Text() const {
   return prometheus::TextSerializer().Serialize(registry_->Collect());
 }

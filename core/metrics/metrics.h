@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -102,6 +103,8 @@ class Metrics {
   // Makes the series with a label `table`: see TableSeries.
   TableLabels& table_labels() { return *table_labels_; }
 
+  // The values of a counter with one label, by the label's value.
+  std::map<std::string, double> CounterValues(const MetricInfo& info) const;
   // Everything in Prometheus' text format.
   std::string Text() const;
 

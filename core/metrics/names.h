@@ -74,7 +74,8 @@ inline constexpr MetricInfo kMetrics[] = {
      {"reason"}},
     {"embla_calls_denied_total",
      kCounter,
-     "Calls over TLS that the caller's role may not make, by that role.",
+     "Calls over TLS that the caller's role may not make, by that role; none: its token is not "
+     "accepted.",
      {"role"}},
     {"embla_tls_certificate_not_after_seconds", kGauge,
      "When this process's own certificate ends, since 1970."},

@@ -15,7 +15,8 @@ namespace embla {
 struct WebRequest {
   bool is_over_tls = false;
   bool is_loopback = false;  // It came to an address of this machine that others cannot reach.
-  std::optional<Identity> caller = {};  // Over TLS: who has shown a certificate of the cluster.
+  std::optional<Identity> caller = {};  // Over TLS: by a certificate or a token of the cluster.
+  std::string refusal = {};             // Over TLS, without a caller: why.
   std::string host = {};                // The header: what the caller takes this server for.
   std::map<std::string, std::string> parameters = {};  // After the question mark, decoded.
 

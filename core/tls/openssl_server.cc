@@ -55,10 +55,6 @@ void Tls::SetUpServer(SSL_CTX& context) const {
   SSL_CTX_set_cert_verify_callback(&context, &Tls::Judge, const_cast<Tls*>(this));
 }
 
-bool HasShownCertificate(const SSL& connection) {
-  return SSL_get0_peer_certificate(&connection) != nullptr;
-}
-
 std::optional<Identity> CallerOf(const SSL& connection) {
   X509* const shown = SSL_get0_peer_certificate(&connection);
   if (shown == nullptr) return std::nullopt;

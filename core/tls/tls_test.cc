@@ -228,6 +228,101 @@ TEST(TlsLoad, RefusesFilesThatTheOtherEndWouldRefuse) {
   EXPECT_EQ(*none, nullptr);
 }
 
+// Lets through whom a server's tokens let through.
+class TokenGuard final : public grpc::AuthMetadataProcessor {
+ public:
+  explicit TokenGuard(TlsPtr tls) : tls_(std::move(tls)) {}
+  bool IsBlocking() const override { return false; }
+  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
+                       OutputMetadata*) override {
+    if (CallerOf(*context).has_value()) return grpc::Status::OK;
+    const auto found = metadata.find("authorization");
+    const auto caller = tls_->JudgeToken(
+        found == metadata.end() ? std::string_view()
+                                : std::string_view(found->second.data(), found->second.size()));
+    if (caller.ok()) return grpc::Status::OK;
+    return {grpc::StatusCode::UNAUTHENTICATED, std::string(caller.status().message())};
+  }
+
+ private:
+  const TlsPtr tls_;
+};
+
+class TlsTokens : public ::testing::Test {
+ protected:
+  TlsPtr Serving(bool accepts_tokens = true) {
+    TlsFiles files = authority_.Issue(Role::kNode, "n0");
+    if (accepts_tokens) files.tokens = accepted_;
+    auto tls = Tls::Load(files);
+    EXPECT_THAT(tls, IsOk());
+    return *std::move(tls);
+  }
+  TlsFiles FilesOf(const std::string& token) {
+    const std::string path = authority_.directory() + "/token";
+    EXPECT_THAT(AtomicWriteFile(path, token + "\n"), IsOk());
+    return {.authorities = authority_.authority_file(), .token = path};
+  }
+  std::shared_ptr<grpc::ChannelCredentials> Calling(const std::string& token) {
+    const auto tls = Tls::Load(FilesOf(token));
+    EXPECT_THAT(tls, IsOk());
+    return (*tls)->ForChannelTo({.role = Role::kNode});
+  }
+
+  const TestAuthority authority_;
+  const std::string accepted_ = authority_.directory() + "/accepted";
+  const Identity trainer_{.cluster = "test", .role = Role::kTrainer, .name = "t1"};
+  const std::string token_ = *NewToken(trainer_);
+};
+
+TEST_F(TlsTokens, TakeTheCertificatesPlaceWhereTheyAreAccepted) {
+  ASSERT_THAT(AtomicWriteFile(accepted_, LineOfToken(trainer_, token_, absl::InfiniteFuture())),
+              IsOk());
+  const TlsPtr tls = Serving();
+  const Server server(tls->ForServer(nullptr, std::make_shared<TokenGuard>(tls)));
+  const Answer answer = Call(server.address(), Calling(token_));
+  EXPECT_EQ(answer.status.error_message(), "spiffe://test/trainer/t1");
+  EXPECT_THAT(Call(server.address(), Calling(*NewToken(trainer_))).status.error_message(),
+              HasSubstr("is not one that is accepted"));
+  const TlsPtr reader = authority_.Load(Role::kReader, "r");
+  EXPECT_EQ(
+      Call(server.address(), reader->ForChannelTo({.role = Role::kNode})).status.error_message(),
+      "spiffe://test/reader/r");
+  // The client believes no server that the authorities do not.
+  const TestAuthority foreign;
+  const TlsPtr impostor = foreign.Load(Role::kNode, "n0");
+  const Server other(impostor->ForServer(nullptr));
+  EXPECT_EQ(Call(other.address(), Calling(token_)).status.error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(TlsTokens, AreRefusedInTheHandshakeWhereNoneAreAccepted) {
+  ASSERT_THAT(AtomicWriteFile(accepted_, LineOfToken(trainer_, token_, absl::InfiniteFuture())),
+              IsOk());
+  Refusals refusals;
+  const TlsPtr without = Serving(false);
+  const Server server(
+      without->ForServer(refusals.OnRefused(), std::make_shared<TokenGuard>(without)));
+  EXPECT_EQ(Call(server.address(), Calling(token_)).status.error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(refusals.heard(), Contains(HasSubstr("missing: no certificate was shown")));
+  // Nobody judges tokens there.
+  const Server unguarded(Serving()->ForServer(nullptr));
+  EXPECT_EQ(Call(unguarded.address(), Calling(token_)).status.error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(TlsTokens, GoOverTlsOnly) {
+  const TlsFiles files = FilesOf(token_);
+  EXPECT_THAT(Tls::Load({.token = files.token}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tokens go over TLS only")));
+  EXPECT_THAT(Tls::Load({.tokens = accepted_}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("TLS needs --tls-cert")));
+  TlsFiles both = authority_.Issue(Role::kTrainer, "t1");
+  both.token = files.token;
+  EXPECT_THAT(Tls::Load(both).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("takes the place of")));
+}
+
 TEST(TlsReload, TakesRenewedFilesWithoutAFailedCall) {
   const TestAuthority authority;
   const TlsPtr node = authority.Load(Role::kNode, "n0");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <utility>
 
 #include "core/metrics/names.h"
 
@@ -9,6 +11,12 @@ namespace embla {
 namespace {
 
 constexpr std::string_view kMethods[] = {"Lookup", "Update"};
+
+// The counter of a table that has left and come back begins at 0 again.
+double RiseOf(const std::map<std::string, double>& before, const std::string& table, double now) {
+  const auto found = before.find(table);
+  return found == before.end() || found->second > now ? now : now - found->second;
+}
 
 }  // namespace
 
@@ -29,7 +37,8 @@ absl::Duration QuantileBetween(const std::vector<Histogram::Bucket>& before,
   return absl::Seconds(low + (after[i].seconds_max - low) * within);
 }
 
-LoadMeter::LoadMeter(Metrics& metrics, std::size_t devices, absl::Time now) : looked_(now) {
+LoadMeter::LoadMeter(Metrics& metrics, std::size_t devices, absl::Time now)
+    : metrics_(metrics), looked_(now) {
   for (const std::string_view name : kMethods) {
     Method& method = methods_.emplace_back();
     method.name = name;
@@ -42,6 +51,27 @@ LoadMeter::LoadMeter(Metrics& metrics, std::size_t devices, absl::Time now) : lo
         metrics.MakeCounter(MetricNamed("embla_device_busy_seconds_total"), {std::to_string(d)});
     device.before = device.busy_seconds.value();
   }
+  (void)LookAtTables(1);
+}
+
+std::vector<TableLoad> LoadMeter::LookAtTables(double seconds) {
+  const auto rates = [&](const MetricInfo& counter, ByTable& before) {
+    ByTable now = metrics_.CounterValues(counter);
+    ByTable rates;
+    for (const auto& [table, value] : now) rates[table] = RiseOf(before, table, value) / seconds;
+    before = std::move(now);
+    return rates;
+  };
+  ByTable looked_up = rates(MetricNamed("embla_rows_looked_up_total"), looked_up_);
+  ByTable updated = rates(MetricNamed("embla_rows_updated_total"), updated_);
+  std::vector<TableLoad> tables;
+  for (const auto& [table, rate] : looked_up) {
+    const TableLoad load{table, rate, updated[table]};
+    if (load.rows() > 0) tables.push_back(load);
+  }
+  std::ranges::stable_sort(tables, std::greater(), &TableLoad::rows);
+  tables.resize(std::min(tables.size(), kTablesMax));
+  return tables;
 }
 
 const NodeLoad& LoadMeter::Look(absl::Time now) {
@@ -55,6 +85,7 @@ const NodeLoad& LoadMeter::Look(absl::Time now) {
     load_.device_busy.push_back(std::clamp((busy - device.before) / seconds, 0.0, 1.0));
     device.before = busy;
   }
+  load_.tables = LookAtTables(seconds);
   for (Method& method : methods_) {
     std::vector<Histogram::Bucket> buckets = method.latency.buckets();
     const auto calls =

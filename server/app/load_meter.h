@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,8 @@ class LoadMeter {
  public:
   // Looks are no closer than this: a percentile of a second's calls would jump.
   static constexpr absl::Duration kWindowMin = absl::Seconds(5);
+  // Tables that a node tells of: more would make its heartbeats long.
+  static constexpr std::size_t kTablesMax = 32;
 
   // `metrics` are a node's with `devices` devices; not owned, and outlive the meter.
   LoadMeter(Metrics& metrics, std::size_t devices, absl::Time now);
@@ -34,9 +37,15 @@ class LoadMeter {
     Counter busy_seconds;
     double before = 0;
   };
+  using ByTable = std::map<std::string, double>;
 
+  std::vector<TableLoad> LookAtTables(double seconds);
+
+  Metrics& metrics_;  // Not owned; outlives this object.
   std::vector<Method> methods_;
   std::vector<Device> devices_;
+  ByTable looked_up_;  // Rows at the last look.
+  ByTable updated_;
   absl::Time looked_;
   NodeLoad load_;
 };

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+#include "core/metrics/instruments.h"
 #include "core/metrics/names.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -45,6 +47,35 @@ TEST_F(LoadMeterTest, TellsWhatHappenedBetweenTwoLooks) {
   EXPECT_EQ(load.calls[1].p99, absl::ZeroDuration());
 
   EXPECT_DOUBLE_EQ(meter.Look(now_ + 3 * kWindow).calls[0].per_second, 0) << "that was before";
+}
+
+TEST_F(LoadMeterTest, TellsTheBusiestTables) {
+  std::vector<TableMetrics> tables;
+  for (std::size_t t = 0; t < LoadMeter::kTablesMax + 2; ++t) {
+    tables.emplace_back(&metrics_, absl::StrCat("t", t)).rows_looked_up.Add(1000);
+  }
+  LoadMeter meter(metrics_, 1, now_);
+  EXPECT_TRUE(meter.Look(now_ + kWindow).tables.empty()) << "that was before";
+  const double seconds = absl::ToDoubleSeconds(kWindow);
+  // t0 is at rest, and t1 the least busy of those that are not.
+  for (std::size_t t = 1; t < tables.size(); ++t) {
+    tables[t].rows_looked_up.Add(static_cast<double>(t) * seconds);
+    tables[t].rows_updated.Add(2 * seconds);
+  }
+  const NodeLoad& load = meter.Look(now_ + 2 * kWindow);
+  ASSERT_EQ(load.tables.size(), LoadMeter::kTablesMax);
+  EXPECT_EQ(load.tables.front().table, absl::StrCat("t", tables.size() - 1));
+  EXPECT_DOUBLE_EQ(load.tables.front().rows_looked_up, static_cast<double>(tables.size() - 1));
+  EXPECT_DOUBLE_EQ(load.tables.front().rows_updated, 2);
+  EXPECT_EQ(load.tables.back().table, "t2");
+
+  // A table that leaves and comes back counts from 0 on.
+  tables.back() = TableMetrics();
+  tables.back() = TableMetrics(&metrics_, absl::StrCat("t", tables.size() - 1));
+  tables.back().rows_looked_up.Add(3 * seconds);
+  const NodeLoad& later = meter.Look(now_ + 3 * kWindow);
+  ASSERT_EQ(later.tables.size(), 1u);
+  EXPECT_DOUBLE_EQ(later.tables.front().rows_looked_up, 3);
 }
 
 TEST(QuantileBetween, BeyondTheLastBoundIsThatBound) {

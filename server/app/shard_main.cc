@@ -93,6 +93,7 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--metrics-listen", process.metrics_listen,
                  "Where to serve /metrics; empty for nowhere");
   AddTlsFlags(app, process.tls);
+  AddTokensFlag(app, process.tls);
   app.add_flag("--insecure", process.server.insecure,
                "Allow listening on addresses that other machines can reach, without encryption");
   app.add_option(

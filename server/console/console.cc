@@ -106,9 +106,9 @@ absl::Status CheckConsoleAccess(const WebRequest& request, bool is_audit) {
         "the console is here for localhost, not for the name that was asked for");
   }
   if (!request.caller.has_value()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the console asks for a certificate of the cluster, of a role that may read: ",
-                     NamesOf(FindAccessRule(kReads)->roles), "; docs/console.md"));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the console asks for a certificate of the cluster, of a role that may read: ",
+        NamesOf(FindAccessRule(kReads)->roles), "; docs/console.md; ", request.refusal));
   }
   const AccessRule& rule = *FindAccessRule(is_audit ? kOperates : kReads);
   if (rule.roles.Has(request.caller->role)) return absl::OkStatus();

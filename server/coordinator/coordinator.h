@@ -288,6 +288,11 @@ class Coordinator final : private MoveCluster {
   void BeginWrites() { store_.BeginBatch(); }
   absl::Status EndWrites() { return store_.EndBatch(); }
 
+  // Nothing is written down: a process that ends forgets it. Requires: the node is live.
+  void SetLogLevel(NodeId node, LogLevel level) {
+    effects_.emplace_back(SendLogLevel{node, level});
+  }
+
   // Returns the effects to carry out now, oldest first.
   std::vector<Effect> TakeEffects();
 

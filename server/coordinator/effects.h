@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "core/base/ids.h"
+#include "core/base/log.h"
 #include "core/plan/plan.h"
 #include "server/coordinator/session_registry.h"
 #include "server/migration/move_orders.h"
@@ -59,8 +60,14 @@ struct LetServe {
   NodeId node{};
 };
 
-using Effect =
-    std::variant<PublishPlan, CompleteChange, SendOrders, PublishSessions, SendTestimony, LetServe>;
+// Tell a node the least level that it is to log; may be dropped.
+struct SendLogLevel {
+  NodeId node{};
+  LogLevel level = LogLevel::kInfo;
+};
+
+using Effect = std::variant<PublishPlan, CompleteChange, SendOrders, PublishSessions, SendTestimony,
+                            LetServe, SendLogLevel>;
 
 struct ChangeProgress {
   bool queued = false;                   // Another change runs first; nothing is planned yet.

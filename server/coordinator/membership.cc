@@ -79,6 +79,7 @@ absl::Status Membership::Heartbeat(NodeId node, std::uint64_t boot_id, const Hea
   view.failure = info.failure;
   view.device_used_bytes = info.device_used_bytes;
   view.load = info.load;
+  view.log_level = info.log_level;
   view.device_stopped = info.device_stopped;
   view.sessions_heard = info.sessions_heard;
   view.clock_ahead = info.clock_ahead;

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "core/base/build_version.h"
 #include "core/base/host_memory.h"
+#include "core/base/log.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_report.h"
 #include "server/coordinator/node_past.h"
@@ -51,10 +52,20 @@ struct CallLoad {
   absl::Duration p99;
 };
 
+// Rows of one table on a node, per second.
+struct TableLoad {
+  std::string table;
+  double rows_looked_up = 0;
+  double rows_updated = 0;
+
+  double rows() const { return rows_looked_up + rows_updated; }
+};
+
 // How busy a node has been during the last seconds. For people.
 struct NodeLoad {
   std::vector<double> device_busy;  // Shares of time, 0 to 1; empty: not known.
   std::vector<CallLoad> calls;
+  std::vector<TableLoad> tables;  // The busiest first.
 };
 
 struct HeartbeatInfo {
@@ -69,6 +80,7 @@ struct HeartbeatInfo {
   // By how much the clock of the node's machine is ahead of the coordinator's; nothing: not said.
   std::optional<absl::Duration> clock_ahead = {};
   NodeLoad load = {};
+  std::optional<LogLevel> log_level = {};  // The least that it logs; nothing: not said.
 };
 
 // kUnlinked: its link closed, or the coordinator restarted, less than dead_after ago.
@@ -88,6 +100,7 @@ struct NodeView {
   std::uint64_t sessions_heard = 0;                       // See HeartbeatInfo.
   std::vector<StepReport> steps;                          // By table; also when it is not live.
   NodeLoad load;                                          // By its last heartbeat.
+  std::optional<LogLevel> log_level;                      // Likewise.
   bool drained = false;                                   // Gets no new slices.
   NodeBuild build{.version = "", .protocol_version = 0};  // None since the coordinator started.
   HostMemory host_memory;

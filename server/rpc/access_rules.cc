@@ -44,6 +44,7 @@ constexpr AccessRule kRules[] = {
     // Takes seconds of the coordinator's processors.
     {"/embla.v1.AdminService/PlanTable", kOperates, kReading},
     {"/embla.v1.AdminService/PutSolvedPlan", kOperates, kChanging},
+    {"/embla.v1.AdminService/SetLogLevel", kOperates, kChanging},
     {"/embla.v1.AdminService/SetTable", kOperates, kChanging},
     {"/embla.v1.AdminService/StartJob", kOperates, kChanging},
     {"/embla.v1.CoordinatorService/CloseSession", kReads, kChanging},
@@ -121,9 +122,10 @@ absl::Status CheckTable(const std::optional<Identity>& caller, const Plan& plan,
 absl::Status CheckName(const std::optional<Identity>& caller, std::string_view kind,
                        std::string_view name) {
   if (!caller.has_value() || caller->name == name) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(UriOf(*caller), " may not be ", ToAbsl(kind), " ",
-                                                  absl::CHexEscape(ToAbsl(name.substr(0, 128))),
-                                                  ": the name has to be that of its certificate"));
+  return absl::PermissionDeniedError(
+      absl::StrCat(UriOf(*caller), " may not be ", ToAbsl(kind), " ",
+                   absl::CHexEscape(ToAbsl(name.substr(0, 128))),
+                   ": the name has to be that of its certificate or token"));
 }
 
 }  // namespace embla

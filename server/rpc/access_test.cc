@@ -420,5 +420,21 @@ TEST_F(Access, TheAuditLogSaysWhoDidWhatAndWhatBecameOfIt) {
   EXPECT_FALSE(lines[3].contains("what"));
 }
 
+TEST_F(Access, TheAuditLogHasWhoChangedWhatServersLog) {
+  v1::SetLogLevelRequest request;
+  request.set_server("coordinator");
+  request.set_level(v1::LOG_LEVEL_INFO);
+  v1::SetLogLevelReply reply;
+  grpc::ClientContext context;
+  EXPECT_THAT(
+      wire::FromGrpc(
+          v1::AdminService::NewStub(As(Role::kOperator))->SetLogLevel(&context, request, &reply)),
+      IsOk());
+  const std::vector<nlohmann::json> lines = AuditLines();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["who"], "spiffe://test/operator/operator");
+  EXPECT_EQ(lines[0]["what"]["level"], "LOG_LEVEL_INFO");
+}
+
 }  // namespace
 }  // namespace embla

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/build_version.h"
 #include "core/base/clock.h"
+#include "core/base/log_level.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/plan_json.h"
@@ -20,9 +21,29 @@ namespace {
 // Limits for reports of nodes that are for people: another build may have more methods.
 constexpr std::size_t kMethodsMax = 16;
 constexpr std::size_t kMethodNameMax = 64;
+constexpr std::size_t kTablesMax = 32;
+constexpr std::size_t kTableNameMax = 256;
 
 std::int64_t UnixMillisOrZero(absl::Time time) {
   return time == absl::InfinitePast() ? 0 : absl::ToUnixMillis(time);
+}
+
+// Heartbeats and the status of nodes have the same fields.
+template <typename Message>
+void AddTraffic(const NodeLoad& load, Message& message) {
+  for (const CallLoad& calls : load.calls) {
+    v1::CallLoad& out = *message.add_calls();
+    out.set_method(calls.method);
+    out.set_per_second(calls.per_second);
+    out.set_p50_ms(absl::ToDoubleMilliseconds(calls.p50));
+    out.set_p99_ms(absl::ToDoubleMilliseconds(calls.p99));
+  }
+  for (const TableLoad& table : load.tables) {
+    v1::TableLoad& out = *message.add_tables();
+    out.set_table(table.table);
+    out.set_rows_looked_up(table.rows_looked_up);
+    out.set_rows_updated(table.rows_updated);
+  }
 }
 
 using SessionRanges = google::protobuf::RepeatedPtrField<v1::SessionRange>;
@@ -44,6 +65,15 @@ absl::StatusOr<SessionSet> FromMessage(const SessionRanges& message) {
 }
 
 }  // namespace
+
+v1::LogLevel ToMessage(LogLevel level) {
+  return static_cast<v1::LogLevel>(static_cast<int>(level) + v1::LOG_LEVEL_INFO);
+}
+
+std::optional<LogLevel> FromMessage(v1::LogLevel message) {
+  if (message < v1::LOG_LEVEL_INFO || message > v1::LOG_LEVEL_ERROR) return std::nullopt;
+  return static_cast<LogLevel>(message - v1::LOG_LEVEL_INFO);
+}
 
 v1::ClosedSessions ToMessage(const SessionNews& news) {
   v1::ClosedSessions message;
@@ -194,13 +224,8 @@ v1::Heartbeat ToMessage(const HeartbeatInfo& info) {
     if (d < info.device_stopped.size()) device.set_stopped(info.device_stopped[d]);
     if (d < info.load.device_busy.size()) device.set_busy_ratio(info.load.device_busy[d]);
   }
-  for (const CallLoad& calls : info.load.calls) {
-    v1::CallLoad& out = *message.add_calls();
-    out.set_method(calls.method);
-    out.set_per_second(calls.per_second);
-    out.set_p50_ms(absl::ToDoubleMilliseconds(calls.p50));
-    out.set_p99_ms(absl::ToDoubleMilliseconds(calls.p99));
-  }
+  AddTraffic(info.load, message);
+  if (info.log_level.has_value()) message.set_log_level(ToMessage(*info.log_level));
   for (const StepReport& report : info.steps) {
     v1::TableSteps& steps = *message.add_steps();
     steps.set_table_id(ToInt(report.table));
@@ -231,6 +256,13 @@ HeartbeatInfo FromMessage(const v1::Heartbeat& message) {
                                .p50 = absl::Milliseconds(calls.p50_ms()),
                                .p99 = absl::Milliseconds(calls.p99_ms())});
   }
+  for (const v1::TableLoad& table : message.tables()) {
+    if (info.load.tables.size() == kTablesMax) break;
+    info.load.tables.push_back({.table = table.table().substr(0, kTableNameMax),
+                                .rows_looked_up = table.rows_looked_up(),
+                                .rows_updated = table.rows_updated()});
+  }
+  info.log_level = FromMessage(message.log_level());
   for (const v1::TableSteps& steps : message.steps()) {
     StepReport& report = info.steps.emplace_back();
     report.table = TableId{steps.table_id()};
@@ -262,6 +294,11 @@ v1::NodeStatus ToMessage(const NodeView& node) {
   if (node.clock_ahead.has_value()) {
     message.set_clock_ahead_ms(absl::ToInt64Milliseconds(*node.clock_ahead));
   }
+  if (node.log_level.has_value()) message.set_log_level(ToMessage(*node.log_level));
+  if (node.live()) {
+    AddTraffic(node.load, message);
+    for (const double busy : node.load.device_busy) message.add_device_busy(busy);
+  }
   if (node.failed_plan_version != PlanVersion{}) {
     message.set_failed_plan_version(ToInt(node.failed_plan_version));
     message.set_failure(wire::StatusMessage(node.failure));
@@ -283,6 +320,7 @@ v1::ClusterStatus ToMessage(const ClusterView& view) {
   message.set_tables_aside(view.tables_aside);
   message.set_protocol_version(kProtocolVersion);
   message.set_now_unix_ms(absl::ToUnixMillis(Clock::Real().Now()));
+  message.set_log_level(ToMessage(CurrentLogLevel()));
   return message;
 }
 

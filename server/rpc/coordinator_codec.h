@@ -1,9 +1,11 @@
 // Messages of CoordinatorService and AdminService <-> the coordinator's values.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "core/base/log.h"
 #include "embla/v1/admin.pb.h"
 #include "embla/v1/coordinator.pb.h"
 #include "server/coordinator/coordinator.h"
@@ -17,6 +19,10 @@ absl::StatusOr<NodeRegistration> FromMessage(const v1::Registration& message);
 
 v1::Heartbeat ToMessage(const HeartbeatInfo& info);
 HeartbeatInfo FromMessage(const v1::Heartbeat& message);
+
+v1::LogLevel ToMessage(LogLevel level);
+// Nothing: none is said, or one of another build.
+std::optional<LogLevel> FromMessage(v1::LogLevel message);
 
 v1::ClosedSessions ToMessage(const SessionNews& news);
 // InvalidArgument: ranges that are none.

@@ -323,6 +323,11 @@ void CoordinatorHost::Carry(const Effect& effect) {
     }
     return;
   }
+  if (const auto* send = std::get_if<SendLogLevel>(&effect)) {
+    MutexLock lock(listeners_mu_);
+    for (PlanListener* const listener : listeners_) listener->OnLogLevel(send->node, send->level);
+    return;
+  }
   if (const auto* serve = std::get_if<LetServe>(&effect)) {
     MutexLock lock(listeners_mu_);
     for (PlanListener* const listener : listeners_) listener->OnServe(serve->node);

@@ -26,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "core/base/random.h"
 #include "core/metrics/instruments.h"
@@ -57,7 +58,8 @@ class PlanListener {
   virtual void OnSessions(const SessionNews&) {}  // Likewise, all of them.
   // For the link of the node; see OnOrders.
   virtual void OnTestimony(NodeId, const std::string&) {}
-  virtual void OnServe(NodeId) {}  // Likewise.
+  virtual void OnServe(NodeId) {}               // Likewise.
+  virtual void OnLogLevel(NodeId, LogLevel) {}  // Likewise.
   // A heartbeat of `process` was refused: it is not the registered one. Likewise.
   virtual void OnRefusedHeartbeat(const NodeProcess&, const absl::Status&) {}
   virtual void OnStop() = 0;  // The coordinator is stopping.

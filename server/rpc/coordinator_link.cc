@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/failpoint.h"
 #include "core/base/log.h"
+#include "core/base/log_level.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/wire/plan_codec.h"
@@ -277,6 +278,10 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
     HandleSessions(command.sessions());
   } else if (command.has_moves()) {
     HandleOrders(command.moves());
+  } else if (const auto level = FromMessage(command.log_level()); level.has_value()) {
+    ChangeLogLevel("shard", *level);
+    MutexLock lock(mu_);
+    report_now_ = true;
   } else if (command.serve() && options_.on_serve) {
     options_.on_serve();
   } else if (!command.testimony().empty() && options_.on_testimony) {
@@ -359,6 +364,7 @@ void CoordinatorLink::SendReports(Stream& stream) {
       info.steps = node_.StepReports();
       if (options_.log_position) info.log_position = options_.log_position();
       if (options_.load) info.load = options_.load();
+      info.log_level = CurrentLogLevel();
       *report.mutable_heartbeat() = ToMessage(info);
       report.mutable_heartbeat()->set_unix_ms(absl::ToUnixMillis(Clock::Real().Now()));
     }

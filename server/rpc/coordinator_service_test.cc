@@ -11,9 +11,11 @@
 
 #include "absl/time/clock.h"
 #include "core/base/build_version.h"
+#include "core/base/log_level.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/wire/plan_codec.h"
+#include "core/wire/status_codec.h"
 #include "server/rpc/coordinator_fixture.h"
 
 namespace embla {
@@ -21,6 +23,7 @@ namespace {
 
 using ::embla::testing::AwaitFor;
 using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -140,6 +143,50 @@ TEST_F(CoordinatorServiceTest, ANodeIsWelcomedAndHearsOfClosedSessionsBeforeTheP
   ASSERT_THAT(plan, IsOk());
   ASSERT_EQ((*plan)->nodes().size(), 1u);
   EXPECT_EQ((*plan)->nodes()[0].name, "n0");
+}
+
+TEST_F(CoordinatorServiceTest, ServersAreToldWhatToLogAndNodesThatAreDownAreNamed) {
+  Start();
+  const auto set = [&](const std::string& server, v1::LogLevel level, v1::SetLogLevelReply& reply) {
+    v1::SetLogLevelRequest request;
+    request.set_server(server);
+    request.set_level(level);
+    grpc::ClientContext context;
+    return wire::FromGrpc(admin_->SetLogLevel(&context, request, &reply));
+  };
+  v1::SetLogLevelReply reply;
+  {
+    PlainNode gone(*stub_, *key_, "gone", 1);
+    v1::NodeCommand command;
+    ASSERT_TRUE(gone.Read(command));
+  }
+  PlainNode node(*stub_, *key_, "n0", 1);
+  v1::NodeCommand command;
+  ASSERT_TRUE(node.Read(command));
+  ASSERT_TRUE(AwaitFor(
+      [&] {
+        reply.Clear();
+        EXPECT_THAT(set("", v1::LOG_LEVEL_WARNING, reply), IsOk());
+        return reply.left_out_size() == 1;
+      },
+      absl::Seconds(60), "the node that is gone is missed"));
+  EXPECT_EQ(reply.left_out(0), "gone");
+  EXPECT_THAT(reply.servers(), ElementsAre("coordinator", "n0"));
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kWarning);
+  while (node.Read(command) && !command.has_log_level()) {
+  }
+  EXPECT_EQ(command.log_level(), v1::LOG_LEVEL_WARNING);
+
+  EXPECT_THAT(set("coordinator", v1::LOG_LEVEL_INFO, reply), IsOk());
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo);
+  EXPECT_THAT(set("n0", v1::LOG_LEVEL_ERROR, reply), IsOk());
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo) << "it is the node that was meant";
+  EXPECT_THAT(set("gone", v1::LOG_LEVEL_INFO, reply),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("node gone is down")));
+  EXPECT_THAT(set("nobody", v1::LOG_LEVEL_INFO, reply),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no node nobody")));
+  EXPECT_THAT(set("n0", v1::LOG_LEVEL_UNSPECIFIED, reply),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("level")));
 }
 
 TEST_F(CoordinatorServiceTest, ASecondLiveNodeOfANameIsRefused) {

@@ -253,6 +253,13 @@ void NodeLinkCall::OnServe(NodeId node) {
   WriteMore();
 }
 
+void NodeLinkCall::OnLogLevel(NodeId node, LogLevel level) {
+  if (node != process_.node) return;
+  MutexLock lock(mu_);
+  log_level_ = level;
+  WriteMore();
+}
+
 void NodeLinkCall::OnStop() {
   MutexLock lock(mu_);
   if (ended_) return;
@@ -322,6 +329,10 @@ void NodeLinkCall::WriteMore() {
     command_.Clear();
     command_.set_serve(true);
     lets_serve_ = false;
+  } else if (log_level_.has_value()) {
+    command_.Clear();
+    command_.set_log_level(ToMessage(*log_level_));
+    log_level_.reset();
   } else {
     return;
   }

@@ -73,6 +73,7 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void OnSessions(const SessionNews& news) override;
   void OnTestimony(NodeId node, const std::string& testimony) override;
   void OnServe(NodeId node) override;
+  void OnLogLevel(NodeId node, LogLevel level) override;
   void OnRefusedHeartbeat(const NodeProcess& process, const absl::Status& status) override;
   void OnStop() override;
 
@@ -106,10 +107,11 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   std::optional<SessionNews> sessions_ ABSL_GUARDED_BY(mu_);  // To be written, before any plan.
   PlanPtr plan_ ABSL_GUARDED_BY(mu_);                         // To be written.
   PlanVersion written_ ABSL_GUARDED_BY(mu_){};
-  std::vector<UnitOrder> orders_ ABSL_GUARDED_BY(mu_);  // To be written, oldest first.
-  std::string testimony_ ABSL_GUARDED_BY(mu_);          // To be written, if nothing else is.
-  bool lets_serve_ ABSL_GUARDED_BY(mu_) = false;        // Likewise.
-  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;          // registered_ was given.
+  std::vector<UnitOrder> orders_ ABSL_GUARDED_BY(mu_);      // To be written, oldest first.
+  std::string testimony_ ABSL_GUARDED_BY(mu_);              // To be written, if nothing else is.
+  bool lets_serve_ ABSL_GUARDED_BY(mu_) = false;            // Likewise.
+  std::optional<LogLevel> log_level_ ABSL_GUARDED_BY(mu_);  // Likewise.
+  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;              // registered_ was given.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool handling_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;

@@ -105,11 +105,11 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   Watch(builder, options);
   if (options.tls != nullptr) {
     const std::shared_ptr<AccessGuard>& guard = server->guard_;
-    const std::shared_ptr<grpc::ServerCredentials> credentials =
-        options.tls->ForServer([guard](TlsRefusal refusal, const absl::Status& why) {
+    const std::shared_ptr<grpc::ServerCredentials> credentials = options.tls->ForServer(
+        [guard](TlsRefusal refusal, const absl::Status& why) {
           guard->OnHandshakeRefused(refusal, why);
-        });
-    credentials->SetAuthMetadataProcessor(guard);
+        },
+        guard);
     using From = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     server->tls_connections_ =
         builder.experimental().AddExternalConnectionAcceptor(From::FROM_FD, credentials);
@@ -135,7 +135,7 @@ RpcServer::RpcServer(std::string address, const RpcServerOptions& options)
       metrics_(options.metrics),
       shares_(options.shares, options.metrics),
       unknown_calls_(options.port, options.answer_unknown),
-      guard_(std::make_shared<AccessGuard>(options.metrics)),
+      guard_(std::make_shared<AccessGuard>(options.tls, options.metrics)),
       address_(std::move(address)) {}
 
 std::string RpcServer::TakeConnection(int number) {
@@ -145,7 +145,7 @@ std::string RpcServer::TakeConnection(int number) {
     return absl::StrCat("fd:", number);
   }
   // Encrypted bytes cannot be counted; but nobody comes as far as to messages who has no
-  // certificate.
+  // certificate, and to handlers who has no token.
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.fd = number;
   std::string name = PeerNameOf(number);

@@ -166,6 +166,51 @@ TEST(TlsCluster, ATableIsForTheCallersThatItNames) {
   EXPECT_EQ(*Weight(*s, 3), 3.0f);
 }
 
+TEST(TlsCluster, ATokenTakesTheCertificatesPlaceUntilItEnds) {
+  const TestAuthority authority;
+  const std::string tokens = authority.directory() + "/tokens";
+  const std::string audit = authority.directory() + "/audit.jsonl";
+  const Identity trainer{.cluster = "test", .role = Role::kTrainer, .name = "t7"};
+  const std::string token = *NewToken(trainer);
+  const auto accept = [&](absl::Time end) {
+    ASSERT_THAT(AtomicWriteFile(tokens, LineOfToken(trainer, token, end) + "\n"), IsOk());
+  };
+  accept(absl::InfiniteFuture());
+  const auto cluster =
+      ProcessCluster::Start({.nodes = 2,
+                             .coordinator_flags = {"--audit-log", audit, "--tokens", tokens},
+                             .shard_flags = {"--tokens", tokens, "--connection-age", "2"},
+                             .authority = &authority});
+  ASSERT_THAT(cluster, IsOk());
+  const auto [created, exit_code] = (*cluster)->Embla(absl::StrCat(kTable, " --callers t7"));
+  ASSERT_EQ(exit_code, 0) << created;
+  const std::string file = authority.directory() + "/token";
+  ASSERT_THAT(AtomicWriteFile(file, token), IsOk());
+  const client::TlsOptions tls{.authorities = authority.authority_file(), .token = file};
+  auto client = (*cluster)->Connect({.trainer = "t7", .tls = tls});
+  ASSERT_THAT(client, IsOk());
+  EXPECT_THAT(AddOne(**client, 5), IsOk());
+  EXPECT_EQ(*Weight(**client, 5), 1.0f);
+  EXPECT_THAT((*cluster)->Connect({.trainer = "other", .tls = tls}).status(),
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       HasSubstr("spiffe://test/trainer/t7 may not be trainer other")));
+  EXPECT_THAT(*ReadFile(audit), AllOf(HasSubstr("spiffe://test/trainer/t7"),
+                                      Not(HasSubstr(token.substr(token.rfind('/') + 1)))));
+
+  // New calls are refused at once, and the streams of a trainer with its connections.
+  accept(absl::Now() - absl::Seconds(1));
+  absl::Status refused;
+  EXPECT_TRUE(AwaitFor(
+      [&] {
+        refused = AddOne(**client, 5);
+        return !refused.ok();
+      },
+      kLimit, "the end of the token"));
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnauthenticated,
+                                HasSubstr("the token of spiffe://test/trainer/t7 ended at")));
+  EXPECT_THAT((*cluster)->LogTails(), Not(HasSubstr(token.substr(token.rfind('/') + 1))));
+}
+
 TEST(TlsCluster, NodesOfTheWrongRoleOrNameEndWithTheReason) {
   const TestAuthority authority;
   const auto cluster = ProcessCluster::Start({.nodes = 1, .authority = &authority});

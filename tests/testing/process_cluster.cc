@@ -268,7 +268,8 @@ std::vector<const ChildProcess*> ProcessCluster::Running() const {
 absl::StatusOr<std::unique_ptr<client::Client>> ProcessCluster::Connect(
     client::ConnectOptions options) const {
   options.coordinator = coordinator_address_;
-  if (options.tls.certificate.empty()) options.tls = Certificate(Role::kTrainer, "trainer");
+  const bool is_nobody = options.tls.certificate.empty() && options.tls.token.empty();
+  if (is_nobody) options.tls = Certificate(Role::kTrainer, "trainer");
   return client::Client::Connect(std::move(options));
 }
 

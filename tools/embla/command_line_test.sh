@@ -44,6 +44,17 @@ expect 2 'durability "none" is not one of node, queued, written, synced' table c
   --rows 10 --dim 4 --sharding row_wise --durability none "${nobody[@]}"
 expect 2 "sharding" table create --name t --rows 10 --dim 4 "${nobody[@]}" --sharding rowwise
 expect 3 "127.0.0.1:1" cluster status "${nobody[@]}"
+expect 3 "127.0.0.1:1" top "${nobody[@]}"
+expect 2 "interval is at least 1" top --interval 0 "${nobody[@]}"
+expect 2 "\"debug\" is not one of info, warning, error" log level debug --admin 127.0.0.1:1
+expect 2 "level is required" log level
+expect 3 "127.0.0.1:1" log level n1 error "${nobody[@]}"
+expect 0 "^trainer t0 [0-9a-f]\{64\} 20" token new trainer t0 --cluster c
+expect 0 "^c/trainer/t0/[0-9a-f]\{64\}$" token new trainer t0 --cluster c --days 0
+expect 2 "the role node needs a certificate" token new node n0 --cluster c
+expect 2 "no role" token new boss b --cluster c
+expect 4 "ca.pem" token new trainer t0 --dir /nonexistent
+expect 2 "needs --tls-ca" cluster status --token-file /etc/hostname --admin 127.0.0.1:1
 # At once, whatever the timeout.
 expect 3 "Connection refused" cluster status --admin 127.0.0.1:1 --timeout 600
 expect 3 "Connection refused" lookup --table t --ids 1 --coordinator 127.0.0.1:1 --timeout 600

@@ -97,6 +97,7 @@ void CheckRole(const CertificateUser& user, const Identity& identity, Report& re
 void CheckCertificates(const CertificateUser& user, absl::Time now, Report& report) {
   const client::TlsOptions& files = user.files;
   if (files.certificate.empty() && files.authorities.empty() && files.key.empty()) return;
+  if (!files.token.empty()) return;  // It takes the certificate's place.
   const std::optional<Texts> texts = ReadTexts(user, report);
   if (!texts.has_value()) return;
   const auto facts = ReadCertificate(texts->certificate);

@@ -63,7 +63,7 @@ void ExamineCluster(const Invocation& in, Report& report) {
   const absl::Status asked = in.WithAdmin([&](client::Admin& admin) -> absl::Status {
     auto facts = ClusterFacts::Ask(admin);
     if (!facts.ok()) return facts.status();
-    facts->has_tls = !in.tls.certificate.empty();
+    facts->has_tls = !in.tls.certificate.empty() || !in.tls.token.empty();
     facts->admin_address = in.admin_address;
     CheckCluster(*facts, report);
     return absl::OkStatus();

@@ -12,7 +12,8 @@ namespace embla::cli {
 namespace {
 
 constexpr std::string_view kOfBoth =
-    "listen metrics-listen advertise tls-cert tls-key tls-ca tls-revoked insecure connection-age "
+    "listen metrics-listen advertise tls-cert tls-key tls-ca tls-revoked tokens insecure "
+    "connection-age "
     "cluster-key heartbeat-ms stop-grace-ms connections-per-address descriptors-min port-file "
     "log-level log-format";
 constexpr std::string_view kOfCoordinators =

@@ -70,12 +70,12 @@ absl::Status Invocation::StartJob(const MakeRequest& make) const {
   });
 }
 
-absl::Status Invocation::VerifyTable() const {
+absl::Status Invocation::VerifyTable(const VerifyRequest& request) const {
   return WithAdmin([&](client::Admin& admin) -> absl::Status {
     EMBLA_ASSIGN_OR_RETURN(
         const std::unique_ptr<client::Inspector> inspector,
         client::Inspector::Connect(admin_address, absl::Seconds(timeout_seconds), tls));
-    return VerifyTableVerb(admin, *inspector, verify, LookAgain, output());
+    return VerifyTableVerb(admin, *inspector, request, LookAgain, output());
   });
 }
 

@@ -57,7 +57,6 @@ struct Invocation {
   std::string evictions_file;
   RowFilesRequest row_files;
   std::string table_name;
-  VerifyRequest verify;
   std::vector<std::string> table_names;
   std::vector<std::string> assignments;
   bool yes = false;
@@ -87,7 +86,7 @@ struct Invocation {
   absl::Status StartJob(const MakeRequest& make) const;
   absl::Status ForgetNode() const;
   absl::Status WatchJob() const;
-  absl::Status VerifyTable() const;
+  absl::Status VerifyTable(const VerifyRequest& request) const;
 };
 
 }  // namespace embla::cli

@@ -33,18 +33,12 @@ constexpr std::size_t kDescriptionWidth = 42;
 // How often a verb that waits asks a coordinator that is away, or has just started.
 constexpr int kPatience = 120;
 
-// "running" of JOB_STATE_RUNNING.
-std::string NameOf(v1::JobState state) {
-  const std::string name = v1::JobState_Name(state);
-  return name.empty() ? "unknown" : absl::AsciiStrToLower(absl::StripPrefix(name, "JOB_STATE_"));
-}
-
 // A copy that is removed goes nowhere.
 std::string Place(const std::string& node, std::uint32_t device) {
   return node == "-" ? node : absl::StrCat(node, ":", device);
 }
 
-Json View(const v1::Job& job) {
+Json MovesView(const v1::Job& job) {
   Json moves = Json::array();
   for (const v1::PlannedMove& move : job.moves()) {
     moves.push_back({{"table", move.table()},
@@ -56,6 +50,10 @@ Json View(const v1::Job& job) {
                      {"to", Place(move.to_node(), move.to_device())},
                      {"bytes", move.bytes()}});
   }
+  return moves;
+}
+
+Json RoomsView(const v1::Job& job) {
   Json rooms = Json::array();
   for (const v1::DeviceRoom& room : job.rooms()) {
     rooms.push_back({{"device", Place(room.node(), room.device())},
@@ -63,26 +61,7 @@ Json View(const v1::Job& job) {
                      {"used_bytes", room.used_bytes()},
                      {"peak_bytes", room.peak_bytes()}});
   }
-  return {{"id", job.id()},
-          {"description", job.description()},
-          {"state", NameOf(job.state())},
-          {"error", job.error()},
-          {"waits_for", job.waits_for()},
-          {"awaited_node", job.awaited_node()},
-          {"units_total", job.units_total()},
-          {"units_moved", job.units_moved()},
-          {"units_open", job.units_open()},
-          {"units_handed_over", job.units_handed_over()},
-          {"bytes_total", job.bytes_total()},
-          {"bytes_moved", job.bytes_moved()},
-          {"started", TimeView(absl::FromUnixMillis(job.started_unix_ms()))},
-          {"ended", TimeView(absl::FromUnixMillis(job.ended_unix_ms()))},
-          {"pause_p50_ms", job.pause_p50_ms()},
-          {"pause_p99_ms", job.pause_p99_ms()},
-          {"pause_max_ms", job.pause_max_ms()},
-          {"seconds_left", job.seconds_left()},
-          {"moves", std::move(moves)},
-          {"rooms", std::move(rooms)}};
+  return rooms;
 }
 
 absl::Status WrongFlag(absl::string_view flag, const std::string& value, absl::string_view want) {
@@ -108,11 +87,6 @@ absl::StatusOr<v1::StartJobRequest> WithLimits(const JobFlags& flags, v1::StartJ
 std::string Pauses(const v1::Job& job) {
   return absl::StrFormat("%.1f / %.1f / %.1f ms", job.pause_p50_ms(), job.pause_p99_ms(),
                          job.pause_max_ms());
-}
-
-// Why it failed or does not get on; empty: it does.
-std::string NoteOf(const v1::Job& job) {
-  return job.error().empty() ? job.waits_for() : job.error();
 }
 
 std::string Seconds(double seconds) {
@@ -221,6 +195,38 @@ void ShowDryRun(const v1::Job& job, std::uint64_t bytes_per_second, std::ostream
 
 }  // namespace
 
+std::string NameOf(v1::JobState state) {
+  const std::string name = v1::JobState_Name(state);
+  return name.empty() ? "unknown" : absl::AsciiStrToLower(absl::StripPrefix(name, "JOB_STATE_"));
+}
+
+std::string NoteOf(const v1::Job& job) {
+  return job.error().empty() ? job.waits_for() : job.error();
+}
+
+Json JobView(const v1::Job& job) {
+  return {{"id", job.id()},
+          {"description", job.description()},
+          {"state", NameOf(job.state())},
+          {"error", job.error()},
+          {"waits_for", job.waits_for()},
+          {"awaited_node", job.awaited_node()},
+          {"units_total", job.units_total()},
+          {"units_moved", job.units_moved()},
+          {"units_open", job.units_open()},
+          {"units_handed_over", job.units_handed_over()},
+          {"bytes_total", job.bytes_total()},
+          {"bytes_moved", job.bytes_moved()},
+          {"started", TimeView(absl::FromUnixMillis(job.started_unix_ms()))},
+          {"ended", TimeView(absl::FromUnixMillis(job.ended_unix_ms()))},
+          {"pause_p50_ms", job.pause_p50_ms()},
+          {"pause_p99_ms", job.pause_p99_ms()},
+          {"pause_max_ms", job.pause_max_ms()},
+          {"seconds_left", job.seconds_left()},
+          {"moves", MovesView(job)},
+          {"rooms", RoomsView(job)}};
+}
+
 absl::StatusOr<v1::StartJobRequest> ReshardRequest(const JobFlags& flags) {
   return WithLimits(flags, client::ReshardRequest(flags.table, flags.shards));
 }
@@ -263,7 +269,7 @@ absl::Status JobStartVerb(client::Admin& admin, const v1::StartJobRequest& reque
     return JobWatchVerb(admin, job.id(), pause, output);
   }
   if (output.json) {
-    output.PutJson(View(job));
+    output.PutJson(JobView(job));
   } else if (request.dry_run()) {
     ShowDryRun(job, request.bytes_per_second(), output.out);
   } else if (job.id() == 0) {
@@ -302,7 +308,7 @@ absl::Status JobListVerb(client::Admin& admin, const Output& output) {
                          admin.Call<v1::ListJobsReply>(v1::ListJobsRequest()));
   if (output.json) {
     Json list = Json::array();
-    for (const v1::Job& job : reply.jobs()) list.push_back(View(job));
+    for (const v1::Job& job : reply.jobs()) list.push_back(JobView(job));
     output.PutJson(list);
     return absl::OkStatus();
   }
@@ -326,7 +332,7 @@ absl::Status JobListVerb(client::Admin& admin, const Output& output) {
 absl::Status JobShowVerb(client::Admin& admin, std::uint64_t id, const Output& output) {
   EMBLA_ASSIGN_OR_RETURN(const v1::Job job, client::CallForJob(admin, client::GetJobRequest(id)));
   if (output.json) {
-    output.PutJson(View(job));
+    output.PutJson(JobView(job));
     return absl::OkStatus();
   }
   output.out << "job " << job.id() << ": " << job.description() << "\n"
@@ -346,7 +352,7 @@ absl::Status JobWatchVerb(client::Admin& admin, std::uint64_t id, const Pause& p
     shown = line;
     if (client::IsOver(job.state())) {
       if (!output.json && output.terminal.redraws) output.out << "\n";
-      if (output.json) output.PutJson(View(job));
+      if (output.json) output.PutJson(JobView(job));
       return OutcomeOf(job);
     }
     pause();
@@ -358,7 +364,7 @@ absl::Status JobControlVerb(client::Admin& admin, std::uint64_t id,
   EMBLA_ASSIGN_OR_RETURN(const v1::Job job,
                          client::CallForJob(admin, client::ControlJobRequest(id, action)));
   if (output.json) {
-    output.PutJson(View(job));
+    output.PutJson(JobView(job));
   } else {
     output.out << "job " << job.id() << " is " << NameOf(job.state()) << "\n";
   }

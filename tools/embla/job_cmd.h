@@ -25,6 +25,11 @@ struct JobFlags {
   bool dry_run = false;
 };
 
+std::string NameOf(v1::JobState state);  // "running" of JOB_STATE_RUNNING.
+// Why it failed or does not get on; empty: it does.
+std::string NoteOf(const v1::Job& job);
+nlohmann::ordered_json JobView(const v1::Job& job);
+
 // InvalidArgument names the flag.
 absl::StatusOr<v1::StartJobRequest> ReshardRequest(const JobFlags& flags);
 absl::StatusOr<v1::StartJobRequest> MoveRequest(const JobFlags& flags);

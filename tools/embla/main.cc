@@ -31,6 +31,7 @@
 #include "tools/embla/invocation.h"
 #include "tools/embla/job_cmd.h"
 #include "tools/embla/journal_cmd.h"
+#include "tools/embla/log_cmd.h"
 #include "tools/embla/lookup_cmd.h"
 #include "tools/embla/node_cmd.h"
 #include "tools/embla/plan_cmd.h"
@@ -38,7 +39,10 @@
 #include "tools/embla/state_cmd.h"
 #include "tools/embla/table_cmd.h"
 #include "tools/embla/table_rows_cmd.h"
+#include "tools/embla/token_cmd.h"
+#include "tools/embla/top_cmd.h"
 #include "tools/embla/verb.h"
+#include "tools/embla/verify_cmd.h"
 #include "tools/embla/zch_cmd.h"
 
 namespace embla::cli {
@@ -496,13 +500,7 @@ void AddOtherVerbs(CLI::App& app, Invocation& in) {
   explain->add_option("--table", in.lookup.table, "table name")->required();
   explain->add_option("id", in.explained_id, "any 64-bit number")->required();
 
-  CLI::App* verify =
-      AddVerb(app, "verify", "whether what the nodes hold of a table is what the plan says", in,
-              [&in] { return in.VerifyTable(); });
-  verify->add_option("--table", in.verify.table, "table name")->required();
-  verify->add_flag("--synced", in.verify.synced,
-                   "replica groups were averaged and nobody has trained since: they must be equal");
-
+  AddVerbs(app, in, VerifyVerbs());
   CLI::App* lookup = AddVerb(app, "lookup", "read a few rows", in, [&in] {
     return in.WithClient(
         [&in](client::Client& client) { return LookupVerb(client, in.lookup, in.output()); });
@@ -543,6 +541,7 @@ void AddGlobalFlags(CLI::App& app, Invocation& in) {
       ->envname("EMBLA_COORDINATOR")
       ->capture_default_str();
   AddTlsFlags(app, in.tls);
+  AddTokenFlag(app, in.tls);
   app.add_option(
          "--timeout", in.timeout_seconds,
          "seconds to wait for an answer; table create waits as long as all its nodes are alive "
@@ -573,7 +572,11 @@ int Main(int argc, char** argv) {
   AddCertsVerbs(app, invocation);
   AddVerbs(AddNoun(app, "state", "the coordinators' state, while none runs"), invocation,
            StateVerbs());
+  AddVerbs(AddNoun(app, "log", "how much servers log"), invocation, LogVerbs());
+  AddVerbs(AddNoun(app, "token", "tokens, for callers without certificates"), invocation,
+           TokenVerbs());
   AddVerbs(app, invocation, DoctorVerbs());
+  AddVerbs(app, invocation, TopVerbs());
   AddPlanVerbs(app, invocation);
   try {
     app.parse(argc, argv);

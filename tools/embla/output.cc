@@ -51,6 +51,7 @@ Terminal Terminal::Of(int descriptor) {
   winsize size = {};
   if (is_terminal && ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
     terminal.columns = size.ws_col;
+    if (size.ws_row > 0) terminal.rows = size.ws_row;
   }
   return terminal;
 }

@@ -15,6 +15,7 @@ namespace embla::cli {
 struct Terminal {
   bool redraws = false;  // A line can be drawn over: a person looks at it.
   int columns = 80;
+  int rows = 24;
   bool colours = false;  // https://no-color.org: never where NO_COLOR is set.
 
   static Terminal Of(int descriptor);

@@ -64,8 +64,8 @@ std::vector<std::size_t> TextTable::Widths(std::size_t columns) const {
   return widths;
 }
 
-std::string TextTable::Render(std::string_view indent) const {
-  const std::vector<std::size_t> widths = Widths(kColumnsMax - indent.size());
+std::string TextTable::Render(std::string_view indent, std::size_t columns) const {
+  const std::vector<std::size_t> widths = Widths(columns - indent.size());
   std::string text;
   for (std::size_t i = 0; i < lines_.size(); ++i) {
     std::vector<std::vector<std::string>> cells;
@@ -86,7 +86,7 @@ std::string TextTable::Render(std::string_view indent) const {
       text += rendered + "\n";
     }
     const std::string note_indent = std::string(indent) + std::string(kNoteIndent, ' ');
-    for (const std::string& line : Wrapped(notes_[i], kColumnsMax - note_indent.size())) {
+    for (const std::string& line : Wrapped(notes_[i], columns - note_indent.size())) {
       absl::StrAppend(&text, note_indent, line, "\n");
     }
   }

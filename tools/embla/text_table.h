@@ -23,12 +23,12 @@ class TextTable {
   // in than the table.
   void AddNote(std::string text);
 
-  // Width of the text, the indent of Render included.
+  // Width of text for people, the indent of Render included.
   static constexpr std::size_t kColumnsMax = 100;
 
   // Every line starts with `indent` and ends with a line break, without trailing spaces. Where the
-  // cells would need more than kColumnsMax, those of the widest columns go on in lines below.
-  std::string Render(std::string_view indent = "") const;
+  // cells would need more than `columns`, those of the widest columns go on in lines below.
+  std::string Render(std::string_view indent = "", std::size_t columns = kColumnsMax) const;
 
  private:
   // Returns the width of each column, so that a line has at most `columns`, if that is possible at

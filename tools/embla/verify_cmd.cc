@@ -1,11 +1,13 @@
 #include "tools/embla/verify_cmd.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status_macros.h"
+#include "tools/embla/invocation.h"
 #include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_view.h"
 #include "tools/embla/text_table.h"
@@ -99,6 +101,18 @@ void Show(const std::string& table, const Look& look, const Output& output) {
 }
 
 }  // namespace
+
+std::vector<Verb> VerifyVerbs() {
+  const auto request = std::make_shared<VerifyRequest>();
+  return {{.name = "verify",
+           .help = "whether what the nodes hold of a table is what the plan says",
+           .arguments = {{"--table", "table name", &request->table},
+                         {"--synced",
+                          "replica groups were averaged and nobody has trained since: they must be "
+                          "equal",
+                          &request->synced, false}},
+           .run_alone = [request](const Invocation& in) { return in.VerifyTable(*request); }}};
+}
 
 absl::Status VerifyTableVerb(client::Admin& admin, client::Inspector& inspector,
                              const VerifyRequest& request, const std::function<void()>& pause,

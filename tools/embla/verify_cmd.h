@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/inspector.h"
 #include "tools/embla/output.h"
+#include "tools/embla/verb.h"
 
 namespace embla::cli {
 
@@ -16,6 +18,8 @@ struct VerifyRequest {
   // Its replica groups were averaged and not trained since: their copies must be equal.
   bool synced = false;
 };
+
+std::vector<Verb> VerifyVerbs();
 
 // Looks at every unit of the table on every node. Findings are checked again, for some seconds:
 // rows may be on their way while a job runs, and shortly after. DataLoss: something stays wrong;

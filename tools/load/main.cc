@@ -60,6 +60,7 @@ void AddClusterOptions(CLI::App& app, Settings& settings) {
                                         "Drive this cluster instead of a local one");
   group->add_option("--admin", settings.admin)->capture_default_str()->needs(coordinator);
   AddTlsFlags(*group, settings.tls);
+  AddTokenFlag(*group, settings.tls);
   group->add_option("--local", settings.local, "NODESxDEVICES processes on loopback")
       ->capture_default_str()
       ->excludes(coordinator);

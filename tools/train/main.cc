@@ -51,6 +51,7 @@ void AddClusterOptions(CLI::App& app, Settings& settings) {
       ->envname("EMBLA_ADMIN")
       ->capture_default_str();
   AddTlsFlags(*group, settings.tls);
+  AddTokenFlag(*group, settings.tls);
   group->add_option("--metrics-listen", settings.metrics_listen,
                     "Where to serve /metrics: host:port (0: a free port); default: nowhere");
   group->add_option("--timeout", settings.timeout_seconds, "Seconds per call")

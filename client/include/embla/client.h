@@ -72,7 +72,7 @@ struct ConnectOptions {
   // name has its rank back at once.
   std::optional<std::uint32_t> rank = {};
   std::uint32_t ranks = 0;
-  TlsOptions tls = {};  // Without a certificate: plaintext.
+  TlsOptions tls = {};  // Without a certificate and a token: plaintext.
 
   // InvalidArgument names the field.
   absl::Status Validate() const;

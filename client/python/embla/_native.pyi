@@ -32,14 +32,14 @@ class FeatureSet:
 
 class Tls:
     """
-    The certificates of a connection: paths of files in PEM, which are read again when they change.
+    The certificates of a connection, or its token: paths of files, which are read again when they change.
     """
 
-    def __init__(self, certificate: str = '', authorities: str = '', key: str = '', revoked: str = '') -> None: ...
+    def __init__(self, certificate: str = '', authorities: str = '', key: str = '', revoked: str = '', token: str = '') -> None: ...
 
     @property
     def certificate(self) -> str:
-        """The client's own; empty: the connection is plaintext."""
+        """The client's own; empty, and no token: the connection is plaintext."""
 
     @property
     def authorities(self) -> str:
@@ -52,6 +52,10 @@ class Tls:
     @property
     def revoked(self) -> str:
         """A directory of revocation lists; empty: none."""
+
+    @property
+    def token(self) -> str:
+        """A file with a token, which takes the certificate's place."""
 
 class Ticket:
     """

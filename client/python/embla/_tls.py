@@ -16,4 +16,5 @@ def tls_from_environment() -> Tls:
         authorities=os.environ.get("EMBLA_TLS_CA", ""),
         key=os.environ.get("EMBLA_TLS_KEY", ""),
         revoked=os.environ.get("EMBLA_TLS_REVOKED", ""),
+        token=os.environ.get("EMBLA_TOKEN_FILE", ""),
     )

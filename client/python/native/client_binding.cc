@@ -77,24 +77,28 @@ void BindTicket(nb::module_& module) {
 
 void BindTls(nb::module_& module) {
   nb::class_<client::TlsOptions>(module, "Tls",
-                                 "The certificates of a connection: paths of files in PEM, which "
-                                 "are read again when they change.")
+                                 "The certificates of a connection, or its token: paths of files, "
+                                 "which are read again when they change.")
       .def(
           "__init__",
           [](client::TlsOptions* self, std::string certificate, std::string authorities,
-             std::string key, std::string revoked) {
-            new (self) client::TlsOptions{std::move(certificate), std::move(key),
-                                          std::move(authorities), std::move(revoked)};
+             std::string key, std::string revoked, std::string token) {
+            new (self)
+                client::TlsOptions{std::move(certificate), std::move(key), std::move(authorities),
+                                   std::move(revoked), std::move(token)};
           },
-          "certificate"_a = "", "authorities"_a = "", "key"_a = "", "revoked"_a = "")
+          "certificate"_a = "", "authorities"_a = "", "key"_a = "", "revoked"_a = "",
+          "token"_a = "")
       .def_ro("certificate", &client::TlsOptions::certificate,
-              "The client's own; empty: the connection is plaintext.")
+              "The client's own; empty, and no token: the connection is plaintext.")
       .def_ro("authorities", &client::TlsOptions::authorities,
               "Authorities whose certificates are accepted.")
       .def_ro("key", &client::TlsOptions::key,
               "The certificate's private key; empty: it is in the certificate's file.")
       .def_ro("revoked", &client::TlsOptions::revoked,
-              "A directory of revocation lists; empty: none.");
+              "A directory of revocation lists; empty: none.")
+      .def_ro("token", &client::TlsOptions::token,
+              "A file with a token, which takes the certificate's place.");
 }
 
 }  // namespace

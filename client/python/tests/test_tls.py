@@ -12,7 +12,8 @@ from embla.local_cluster import find_program
 
 def run_embla(*arguments):
     command = [find_program("embla"), *map(str, arguments)]
-    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+    return done.stdout
 
 
 class TlsCluster:
@@ -22,6 +23,9 @@ class TlsCluster:
         self.folder, self.await_for = folder, await_for
         self.processes = []
         run_embla("certs", "init", "--dir", folder / "certs", "--cluster", "test")
+        made = run_embla("token", "new", "reader", "job", "--cluster", "test", "-o", "json")
+        (folder / "token").write_text(json.loads(made)["token"])
+        (folder / "tokens").write_text(json.loads(made)["line"])
         self.coordinator = self.start("coordinator", "--state-dir", folder / "state")
         self.start("shard", "--coordinator", self.coordinator["listen"], "--devices", "cpu:1",
                    "--name", "node1", role="node", name="node1")  # fmt: skip
@@ -43,7 +47,7 @@ class TlsCluster:
         ports, log = (self.folder / f"{program}.{end}" for end in ("json", "log"))
         command = [find_program(f"embla-{program}"), "--listen", "127.0.0.1:0", *flags]
         command += ["--port-file", ports, "--tls-ca", self.folder / "certs" / "ca.pem"]
-        command += ["--tls-cert", self.certificate(role, name)]
+        command += ["--tls-cert", self.certificate(role, name), "--tokens", self.folder / "tokens"]
         if program == "coordinator":
             command += ["--admin-listen", "127.0.0.1:0"]
         with log.open("w") as output:
@@ -98,6 +102,20 @@ def test_certificates_come_from_the_environment(tls_cluster, monkeypatch):
     monkeypatch.setenv("EMBLA_TLS_CERT", str(tls_cluster.certificate("reader", "t")))
     monkeypatch.setenv("EMBLA_TLS_CA", str(tls_cluster.folder / "certs" / "ca.pem"))
     embla.connect(tls_cluster.coordinator["listen"]).close()
+
+
+def test_a_token_takes_the_certificates_place(tls_cluster, monkeypatch):
+    token, authorities = (str(tls_cluster.folder / name) for name in ("token", "certs/ca.pem"))
+    tls = embla.Tls(token=token, authorities=authorities)
+    with embla.Admin(tls_cluster.coordinator["admin"], tls=tls) as admin:
+        admin.status()
+        with pytest.raises(embla.PermissionDeniedError, match="reader/job may not call"):
+            admin.drop_table("t")
+    monkeypatch.setenv("EMBLA_TOKEN_FILE", token)
+    monkeypatch.setenv("EMBLA_TLS_CA", authorities)
+    embla.connect(tls_cluster.coordinator["listen"]).close()
+    with pytest.raises(embla.InvalidArgumentError, match="tokens go over TLS only"):
+        embla.connect(tls_cluster.coordinator["listen"], tls=embla.Tls(token=token))
 
 
 def test_a_plain_or_foreign_client_is_told_what_to_look_at(tls_cluster, tmp_path):
