@@ -271,14 +271,21 @@ absl::StatusOr<int> ReadNested(FieldReader& reader, std::span<const NestedMessag
       EMBLA_RETURN_IF_ERROR(reader.Skip(field, reader.size()));
       continue;
     }
-    if (found != 0 && found != target->number) {
+    const bool is_repeated = target->begin != nullptr;
+    if (!is_repeated && found != 0 && found != target->number) {
       return Malformed("two members of a oneof", reader.position());
     }
-    found = target->number;
+    if (is_repeated) {
+      target->small->Clear();
+      EMBLA_RETURN_IF_ERROR(target->begin(field.size));
+    } else {
+      found = target->number;
+    }
     std::string small;
     EMBLA_RETURN_IF_ERROR(
         reader.ReadFields(reader.position() + field.size, target->large_numbers, small));
     EMBLA_RETURN_IF_ERROR(Merge(small, limits, *target->small));
+    if (is_repeated) EMBLA_RETURN_IF_ERROR(target->end());
   }
   return found;
 }
@@ -319,12 +326,19 @@ grpc::ByteBuffer EncodeMessage(const MessageLite& small, const std::vector<Large
 
 grpc::ByteBuffer EncodeNested(const MessageLite& envelope, int number, const MessageLite& small,
                               const std::vector<LargeField>& fields) {
+  const Submessage nested[] = {{number, &small, fields}};
+  return EncodeNested(envelope, nested);
+}
+
+grpc::ByteBuffer EncodeNested(const MessageLite& envelope, std::span<const Submessage> nested) {
   SliceWriter writer;
   envelope.AppendToString(&writer.text());
-  AppendVarint(writer.text(), DelimitedTag(number));
-  AppendVarint(writer.text(), small.ByteSizeLong() + EncodedBytes(fields));
-  small.AppendToString(&writer.text());
-  for (const LargeField& field : fields) writer.Append(field);
+  for (const Submessage& message : nested) {
+    AppendVarint(writer.text(), DelimitedTag(message.number));
+    AppendVarint(writer.text(), message.small->ByteSizeLong() + EncodedBytes(message.fields));
+    message.small->AppendToString(&writer.text());
+    for (const LargeField& field : message.fields) writer.Append(field);
+  }
   return writer.Finish();
 }
 

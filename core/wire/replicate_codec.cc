@@ -1,8 +1,10 @@
 #include "core/wire/replicate_codec.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/wire/large_fields.h"
 #include "core/wire/request_memory.h"
@@ -50,10 +52,18 @@ grpc::ByteBuffer EncodeReplicateProbe(const ReplicateHead& head) {
   return EncodeMessage(Envelope(head), {});
 }
 
-grpc::ByteBuffer EncodeReplicateUpdate(const ReplicateHead& head, const UpdateBatch& batch,
-                                       const UpdatePayload& payload) {
-  return EncodeNested(Envelope(head), v1::ReplicateRequest::kUpdateFieldNumber,
-                      detail::SmallPart(batch), detail::LargeFields(payload));
+grpc::ByteBuffer EncodeReplicateUpdates(const ReplicateHead& head,
+                                        std::span<const ReplicateUpdate> updates) {
+  std::vector<v1::UpdateRequest> small;
+  small.reserve(updates.size());
+  std::vector<Submessage> nested;
+  for (const ReplicateUpdate& update : updates) {
+    small.push_back(detail::SmallPart(update.batch));
+    nested.push_back({nested.empty() ? v1::ReplicateRequest::kUpdateFieldNumber
+                                     : v1::ReplicateRequest::kMoreUpdatesFieldNumber,
+                      &small.back(), detail::LargeFields(update.payload)});
+  }
+  return EncodeNested(Envelope(head), nested);
 }
 
 grpc::ByteBuffer EncodeReplicateSnapshot(const ReplicateHead& head, ReplicateSnapshot snapshot) {
@@ -75,13 +85,35 @@ absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, Bu
   v1::ReplicateRequest envelope;
   v1::UpdateRequest update;
   v1::SnapshotChunk snapshot;
-  const NestedMessage payloads[] = {
-      {v1::ReplicateRequest::kUpdateFieldNumber, detail::kUpdateLarge, &update},
-      {v1::ReplicateRequest::kSnapshotFieldNumber, kSnapshotLarge, &snapshot}};
   ReplicateCall call;
-  RequestMemory memory(pool, std::min(bytes.Length(), limits.request_bytes_max));
+  std::optional<RequestMemory> memory;  // Holds the update that is being read.
+  const auto begin_update = [&](std::size_t bytes_of_it) {
+    memory.emplace(pool, std::min(bytes_of_it, limits.request_bytes_max));
+    return absl::OkStatus();
+  };
+  const auto begin_first = [&](std::size_t bytes_of_it) -> absl::Status {
+    if (call.updates.empty()) return begin_update(bytes_of_it);
+    return absl::InvalidArgumentError("two first updates");
+  };
+  const auto begin_another = [&](std::size_t bytes_of_it) -> absl::Status {
+    const std::size_t before = call.updates.size();
+    if (before > 0 && before < kReplicateUpdatesMax) return begin_update(bytes_of_it);
+    return absl::InvalidArgumentError(absl::StrCat("another update behind ", before, ", 1 to ",
+                                                   kReplicateUpdatesMax - 1, " are possible"));
+  };
+  const auto end_update = [&]() -> absl::Status {
+    EMBLA_ASSIGN_OR_RETURN(UpdateCall decoded, detail::ToCall(update, *std::move(memory), limits));
+    call.updates.push_back(std::move(decoded));
+    return absl::OkStatus();
+  };
+  const NestedMessage payloads[] = {
+      {v1::ReplicateRequest::kUpdateFieldNumber, detail::kUpdateLarge, &update, begin_first,
+       end_update},
+      {v1::ReplicateRequest::kMoreUpdatesFieldNumber, detail::kUpdateLarge, &update, begin_another,
+       end_update},
+      {v1::ReplicateRequest::kSnapshotFieldNumber, kSnapshotLarge, &snapshot}};
   const PlaceField place = [&](int number, std::size_t size) -> absl::StatusOr<std::byte*> {
-    if (number != v1::SnapshotChunk::kRowBlockFieldNumber) return memory.Place(number, size);
+    if (number != v1::SnapshotChunk::kRowBlockFieldNumber) return memory->Place(number, size);
     call.snapshot.row_block = pool.Take(size);
     return call.snapshot.row_block.data();
   };
@@ -100,12 +132,9 @@ absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, Bu
   if (call.head.reign == 0) {
     return absl::InvalidArgumentError("reign is 0");
   }
-  if (number == v1::ReplicateRequest::kUpdateFieldNumber) {
-    EMBLA_ASSIGN_OR_RETURN(UpdateCall decoded, detail::ToCall(update, std::move(memory), limits));
-    call.kind = ReplicateCall::Kind::kUpdate;
-    call.update = std::move(decoded.batch);
-    call.memory = std::move(decoded.memory);
-  } else if (number == v1::ReplicateRequest::kSnapshotFieldNumber) {
+  if (!call.updates.empty()) call.kind = ReplicateCall::Kind::kUpdate;
+  if (number == v1::ReplicateRequest::kSnapshotFieldNumber) {
+    if (!call.updates.empty()) return absl::InvalidArgumentError("an update and a snapshot");
     call.kind = ReplicateCall::Kind::kSnapshot;
     call.snapshot.first = snapshot.first();
     call.snapshot.last = snapshot.last();
@@ -121,6 +150,7 @@ grpc::ByteBuffer EncodeReplicateReply(const ReplicateAck& ack) {
   message.set_life(ack.life);
   message.set_gone(ack.gone);
   message.set_early_max(ack.early_max);
+  message.set_updates_max(ack.updates_max);
   return EncodeMessage(message, {});
 }
 
@@ -136,7 +166,8 @@ absl::StatusOr<ReplicateAck> DecodeReplicateReply(grpc::ByteBuffer& bytes) {
                       .need_snapshot = message.need_snapshot(),
                       .life = message.life(),
                       .gone = message.gone(),
-                      .early_max = message.early_max()};
+                      .early_max = message.early_max(),
+                      .updates_max = message.updates_max()};
 }
 
 }  // namespace embla::wire

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <grpcpp/support/byte_buffer.h>
@@ -36,8 +37,13 @@ struct ReplicateWindow {
 
 // Neither update nor snapshot: asks only where the replica is.
 grpc::ByteBuffer EncodeReplicateProbe(const ReplicateHead& head);
-grpc::ByteBuffer EncodeReplicateUpdate(const ReplicateHead& head, const UpdateBatch& batch,
-                                       const UpdatePayload& payload);
+struct ReplicateUpdate {
+  const UpdateBatch& batch;  // Views what `payload` has.
+  UpdatePayload payload;
+};
+// One at `head.order`, and those that follow it. Requires: at least one.
+grpc::ByteBuffer EncodeReplicateUpdates(const ReplicateHead& head,
+                                        std::span<const ReplicateUpdate> updates);
 struct ReplicateSnapshot {
   Buffer row_block;
   bool first = false;
@@ -51,10 +57,11 @@ struct ReplicateCall {
 
   ReplicateHead head;
   Kind kind = Kind::kProbe;
-  UpdateBatch update;  // kUpdate. Views `memory`.
-  Buffer memory;
-  ReplicateSnapshot snapshot;  // kSnapshot.
+  std::vector<UpdateCall> updates;  // kUpdate: that at head.order, and those that follow it.
+  ReplicateSnapshot snapshot;       // kSnapshot.
 };
+// Most updates of one request.
+inline constexpr std::size_t kReplicateUpdatesMax = 64;
 // Errors: InvalidArgument.
 absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
                                                      const RequestLimits& limits);
@@ -65,6 +72,7 @@ struct ReplicateAck {
   std::uint64_t life = 0;
   bool gone = false;
   std::uint64_t early_max = 0;
+  std::uint64_t updates_max = 0;
 };
 grpc::ByteBuffer EncodeReplicateReply(const ReplicateAck& ack);
 absl::StatusOr<ReplicateAck> DecodeReplicateReply(grpc::ByteBuffer& bytes);

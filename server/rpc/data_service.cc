@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -19,6 +20,14 @@
 
 namespace embla {
 namespace {
+
+// The bytes of `request`, which gRPC gives to its handler alone, and would keep until the call is
+// over: by then, what was decoded from them takes the same memory once more.
+grpc::ByteBuffer Take(const grpc::ByteBuffer& request) {
+  grpc::ByteBuffer bytes;
+  bytes.Swap(const_cast<grpc::ByteBuffer*>(&request));
+  return bytes;
+}
 
 // One unary call, from its arrival until gRPC has written its answer, or has nobody to write it to.
 // Holds the memory of both until then, and deletes itself.
@@ -91,32 +100,44 @@ absl::StatusOr<UnitWindows> ToWindows(const std::vector<wire::ReplicateWindow>& 
   return UnitWindows::FromSessions(std::move(sessions));
 }
 
-absl::StatusOr<ReplicaMessage> ToMessage(wire::ReplicateCall& call) {
-  ReplicaMessage message;
-  switch (call.kind) {
+ReplicaMessage::Kind ToKind(wire::ReplicateCall::Kind kind) {
+  switch (kind) {
     case wire::ReplicateCall::Kind::kProbe:
-      message.kind = ReplicaMessage::Kind::kProbe;
-      break;
+      return ReplicaMessage::Kind::kProbe;
     case wire::ReplicateCall::Kind::kUpdate:
-      message.kind = ReplicaMessage::Kind::kUpdate;
-      break;
+      return ReplicaMessage::Kind::kUpdate;
     case wire::ReplicateCall::Kind::kSnapshot:
-      message.kind = ReplicaMessage::Kind::kSnapshot;
-      break;
+      return ReplicaMessage::Kind::kSnapshot;
   }
-  message.table = call.head.table;
-  message.reign = call.head.reign;
-  message.order = call.head.order;
-  message.plan_version = call.head.plan_version;
-  message.term = call.head.term;
-  message.life = call.head.life;
-  message.serves = call.head.serves;
-  message.update = std::move(call.update);
-  message.row_block = std::move(call.snapshot.row_block);
-  message.first = call.snapshot.first;
-  message.last = call.snapshot.last;
-  EMBLA_ASSIGN_OR_RETURN(message.windows, ToWindows(call.snapshot.windows));
-  return message;
+  return ReplicaMessage::Kind::kProbe;
+}
+
+// A message, and the memory that its update views.
+using ReceivedMessage = std::pair<ReplicaMessage, Buffer>;
+
+// A probe or a window is one message, and so is each update.
+absl::StatusOr<std::vector<ReceivedMessage>> ToMessages(wire::ReplicateCall& call) {
+  std::vector<ReceivedMessage> messages(std::max<std::size_t>(call.updates.size(), 1));
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    ReplicaMessage& message = messages[i].first;
+    message.kind = ToKind(call.kind);
+    message.table = call.head.table;
+    message.reign = call.head.reign;
+    message.order = call.head.order + i;
+    message.plan_version = call.head.plan_version;
+    message.term = call.head.term;
+    message.life = call.head.life;
+    if (call.updates.empty()) break;
+    message.update = std::move(call.updates[i].batch);
+    messages[i].second = std::move(call.updates[i].memory);
+  }
+  ReplicaMessage& last = messages.back().first;
+  last.serves = call.head.serves;
+  last.row_block = std::move(call.snapshot.row_block);
+  last.first = call.snapshot.first;
+  last.last = call.snapshot.last;
+  EMBLA_ASSIGN_OR_RETURN(last.windows, ToWindows(call.snapshot.windows));
+  return messages;
 }
 
 void FillReply(const SyncResult& result, v1::SyncReply& reply) {
@@ -161,7 +182,7 @@ grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,
                                               const grpc::ByteBuffer* request,
                                               grpc::ByteBuffer* reply) {
   auto* const unary = new UnaryCall(context_, context_.lookup, *call, *request, reply);
-  grpc::ByteBuffer bytes = *request;
+  grpc::ByteBuffer bytes = Take(*request);
   absl::StatusOr<wire::LookupCall> lookup =
       wire::DecodeLookupRequest(bytes, context_.pool, context_.options.limits);
   if (!lookup.ok()) {
@@ -195,7 +216,7 @@ grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
                                               const grpc::ByteBuffer* request,
                                               grpc::ByteBuffer* reply) {
   auto* const unary = new UnaryCall(context_, context_.update, *call, *request, reply);
-  grpc::ByteBuffer bytes = *request;
+  grpc::ByteBuffer bytes = Take(*request);
   absl::StatusOr<wire::UpdateCall> update =
       wire::DecodeUpdateRequest(bytes, context_.pool, context_.options.limits);
   if (!update.ok()) {
@@ -289,7 +310,7 @@ grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* ca
                                                  const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* reply) {
   auto* const unary = new UnaryCall(context_, context_.replicate, *call, *request, reply);
-  grpc::ByteBuffer bytes = *request;
+  grpc::ByteBuffer bytes = Take(*request);
   absl::StatusOr<wire::ReplicateCall> replicate =
       wire::DecodeReplicateRequest(bytes, context_.pool, context_.options.limits);
   if (!replicate.ok()) {
@@ -300,21 +321,27 @@ grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* ca
     unary->Fail(known);
     return unary;
   }
-  absl::StatusOr<ReplicaMessage> message = ToMessage(*replicate);
-  if (!message.ok()) {
-    unary->Fail(message.status());
+  absl::StatusOr<std::vector<ReceivedMessage>> messages = ToMessages(*replicate);
+  if (!messages.ok()) {
+    unary->Fail(messages.status());
     return unary;
   }
-  context_.node.ApplyReplicated(
-      *std::move(message), std::move(replicate->memory), DeadlineOf(*call),
-      [unary](absl::StatusOr<ReplicaAck> ack) {
-        if (!ack.ok()) return unary->Fail(ack.status());
-        unary->Answer(wire::EncodeReplicateReply({.order = ack->order,
-                                                  .need_snapshot = ack->need_snapshot,
-                                                  .life = ack->life,
-                                                  .gone = ack->gone,
-                                                  .early_max = ack->early_max}));
-      });
+  const ReplicaDone answer = [unary](absl::StatusOr<ReplicaAck> ack) {
+    if (!ack.ok()) return unary->Fail(ack.status());
+    unary->Answer(wire::EncodeReplicateReply({.order = ack->order,
+                                              .need_snapshot = ack->need_snapshot,
+                                              .life = ack->life,
+                                              .gone = ack->gone,
+                                              .early_max = ack->early_max,
+                                              .updates_max = wire::kReplicateUpdatesMax}));
+  };
+  const absl::Time deadline = DeadlineOf(*call);
+  for (auto& [message, memory] : *messages) {
+    // An update is applied when all before it are: so the last one's answer is that of all.
+    const bool is_last = &message == &messages->back().first;
+    context_.node.ApplyReplicated(
+        std::move(message), std::move(memory), deadline, is_last ? answer : [](const auto&) {});
+  }
   return unary;
 }
 
@@ -326,7 +353,7 @@ grpc::ServerUnaryReactor* DataService::Move(grpc::CallbackServerContext* call,
     unary->Fail(absl::UnimplementedError("this node takes no part in moves"));
     return unary;
   }
-  grpc::ByteBuffer bytes = *request;
+  grpc::ByteBuffer bytes = Take(*request);
   absl::StatusOr<MoveCall> move = DecodeMove(bytes, context_.pool, context_.options.limits);
   absl::Status taken = move.ok() ? CheckPeer(move->peer, *call) : move.status();
   if (taken.ok()) taken = move_inbox_(std::move(move->message));

@@ -47,21 +47,26 @@ constexpr absl::Duration kUnusedMax = absl::Minutes(10);
 
 // gRPC may hold a message's slices a little longer than the call lasts, so payloads are shared with
 // whoever else keeps them, or copied.
-grpc::ByteBuffer Encode(const ReplicaMessage& message, wire::PeerProof proof) {
+grpc::ByteBuffer Encode(std::span<const ReplicaMessage> messages, wire::PeerProof proof) {
+  const ReplicaMessage& message = messages.front();
   const wire::ReplicateHead head{.table = message.table,
                                  .reign = message.reign,
                                  .order = message.order,
                                  .plan_version = message.plan_version,
                                  .term = message.term,
                                  .life = message.life,
-                                 .serves = message.serves,
+                                 .serves = messages.back().serves,
                                  .peer = std::move(proof)};
   switch (message.kind) {
     case ReplicaMessage::Kind::kProbe:
       break;
-    case ReplicaMessage::Kind::kUpdate:
-      return wire::EncodeReplicateUpdate(head, message.update,
-                                         wire::SharePayload(message.update, message.memory));
+    case ReplicaMessage::Kind::kUpdate: {
+      std::vector<wire::ReplicateUpdate> updates;
+      for (const ReplicaMessage& m : messages) {
+        updates.push_back({m.update, wire::SharePayload(m.update, m.memory)});
+      }
+      return wire::EncodeReplicateUpdates(head, updates);
+    }
     case ReplicaMessage::Kind::kSnapshot: {
       wire::ReplicateSnapshot snapshot{.row_block = Buffer::Allocate(message.row_block.size()),
                                        .first = message.first,
@@ -89,7 +94,8 @@ absl::StatusOr<ReplicaAck> Decode(const absl::Status& status, grpc::ByteBuffer& 
                     .need_snapshot = ack->need_snapshot,
                     .life = ack->life,
                     .gone = ack->gone,
-                    .early_max = ack->early_max};
+                    .early_max = ack->early_max,
+                    .updates_max = ack->updates_max};
 }
 
 // Memory that gRPC needs until the call is over.
@@ -314,14 +320,14 @@ void PeerChannel::CancelCalls() {
   for (grpc::ClientContext* const context : calls.contexts) context->TryCancel();
 }
 
-void PeerChannel::Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
-                       ReplicaDone done) {
+void PeerChannel::Send(const NodeSpec& node, std::span<const ReplicaMessage> messages,
+                       absl::Duration timeout, ReplicaDone done) {
   peers_->WithProof(node.address, timeout,
-                    [peers = peers_, address = node.address, &message, timeout,
+                    [peers = peers_, address = node.address, messages, timeout,
                      done = std::move(done)](const absl::StatusOr<wire::PeerProof>& proof) {
                       if (!proof.ok()) return done(proof.status());
                       Start(peers->calls(), peers->StubFor(address), kReplicate,
-                            Encode(message, *proof), timeout,
+                            Encode(messages, *proof), timeout,
                             [peers, address, proof = *proof, done](const grpc::Status& status,
                                                                    grpc::ByteBuffer& reply) {
                               done(Decode(peers->Judge(status, address, proof), reply));

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "core/base/clock.h"
@@ -27,7 +28,7 @@ class PeerChannel final : public ReplicaTransport, public MoveTransport {
   // Every `done` of a replica's message must have run.
   ~PeerChannel() override = default;
 
-  void Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
+  void Send(const NodeSpec& node, std::span<const ReplicaMessage> messages, absl::Duration timeout,
             ReplicaDone done) override;
   void Send(const std::string& address, PeerMessage message, MoveTransport::Done done) override;
 

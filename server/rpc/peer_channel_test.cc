@@ -29,7 +29,7 @@ class PeerChannelTest : public DataFixture {
     NodeSpec node;
     node.address = address;
     std::promise<absl::StatusOr<ReplicaAck>> ack;
-    peers_.Send(node, message, kTestWaitMax,
+    peers_.Send(node, {&message, 1}, kTestWaitMax,
                 [&ack](absl::StatusOr<ReplicaAck> result) { ack.set_value(std::move(result)); });
     return ack.get_future().get();
   }
@@ -76,7 +76,7 @@ TEST_F(PeerChannelTest, ChannelsThatNobodyUsesGoWhenAnotherOneIsMade) {
     NodeSpec node;
     node.address = address;
     const ReplicaMessage message = Message(ReplicaMessage::Kind::kProbe);
-    channel.Send(node, message, absl::Milliseconds(500),
+    channel.Send(node, {&message, 1}, absl::Milliseconds(500),
                  [&over](const absl::StatusOr<ReplicaAck>&) { over.set_value(); });
     over.get_future().get();
   };
@@ -120,6 +120,46 @@ TEST_F(PeerChannelTest, CarriesUpdates) {
   ASSERT_THAT(ack, IsOk());
   EXPECT_TRUE(seen);
   EXPECT_EQ(ack->order, 12u);
+}
+
+TEST_F(PeerChannelTest, CarriesUpdatesThatFollowEachOtherInOneMessage) {
+  Start();
+  const std::vector<RowId> ids = {RowId{3}, RowId{8}, RowId{5}};
+  const std::vector<float> gradients(2000, 1.5f);
+  std::vector<ReplicaMessage> messages;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ReplicaMessage& message = messages.emplace_back(Message(ReplicaMessage::Kind::kUpdate));
+    message.order += i;
+    message.serves = true;
+    message.update.plan_version = PlanVersion{i + 1};
+    message.update.session = SessionId{5};
+    message.update.seq = UpdateSeq{9};
+    UpdatePart part;
+    part.table = TableId{6};
+    part.column_end = 1 + static_cast<std::uint32_t>(i) * 999;
+    part.ids = std::span(ids).subspan(i, 1);
+    part.gradients = std::as_bytes(std::span(gradients).first(part.column_end));
+    message.update.parts.push_back(part);
+  }
+  std::vector<std::string> seen;
+  node_.OnReplicated([&](const ReplicaMessage& got, const ReplicaDone& done) {
+    const UpdatePart& part = got.update.parts.at(0);
+    seen.push_back(absl::StrCat(got.order, got.serves ? " serves" : "", " plan ",
+                                ToInt(got.update.plan_version), " row ", ToInt(part.ids[0]), " ",
+                                part.gradients.size(), " bytes"));
+    EXPECT_EQ(std::memcmp(part.gradients.data(), gradients.data(), part.gradients.size()), 0);
+    done(ReplicaAck{.order = got.order});
+  });
+  std::promise<absl::StatusOr<ReplicaAck>> ack;
+  NodeSpec node;
+  node.address = server_->address();
+  peers_.Send(node, messages, kTestWaitMax,
+              [&ack](absl::StatusOr<ReplicaAck> result) { ack.set_value(std::move(result)); });
+  const absl::StatusOr<ReplicaAck> answer = ack.get_future().get();
+  ASSERT_THAT(answer, IsOk());
+  EXPECT_EQ(answer->order, 14u);
+  EXPECT_THAT(seen, ::testing::ElementsAre("12 plan 1 row 3 4 bytes", "13 plan 2 row 8 4000 bytes",
+                                           "14 serves plan 3 row 5 7996 bytes"));
 }
 
 // A connection on which nobody has greeted takes no message of this length.
@@ -302,7 +342,8 @@ TEST_F(PeerChannelTest, ANodeWithoutAKeySendsNothing) {
   NodeSpec node;
   node.address = server_->address();
   std::promise<absl::StatusOr<ReplicaAck>> ack;
-  keyless.Send(node, Message(ReplicaMessage::Kind::kProbe), kTestWaitMax,
+  const ReplicaMessage message = Message(ReplicaMessage::Kind::kProbe);
+  keyless.Send(node, {&message, 1}, kTestWaitMax,
                [&ack](absl::StatusOr<ReplicaAck> result) { ack.set_value(std::move(result)); });
   EXPECT_EQ(ack.get_future().get().status().code(), absl::StatusCode::kUnavailable);
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -51,6 +52,9 @@ struct ReplicaAck {
   // To a probe: how far before its turn an update may come. 0, as builds say that do not know of
   // it: one is sent when the one before it is answered.
   std::uint64_t early_max = 0;
+  // By the transport: how many updates may be sent together. 0, as builds say that do not know of
+  // it: 1.
+  std::uint64_t updates_max = 0;
 };
 
 using ReplicaDone = std::function<void(absl::StatusOr<ReplicaAck>)>;
@@ -60,11 +64,12 @@ class ReplicaTransport {
  public:
   virtual ~ReplicaTransport() = default;
 
-  // Sends `message` to `node`. `message` and the memory its update views live until `done` is
-  // called: exactly once, on any thread but never inside Send, at the latest soon after `timeout`.
-  // Messages may overtake each other.
-  virtual void Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
-                    ReplicaDone done) = 0;
+  // Sends `messages` to `node`: one, or updates of a table that follow each other, which are taken
+  // in that order. They and the memory that they view live until `done` is called with the answer
+  // to the last one: exactly once, on any thread but never inside Send, at the latest soon after
+  // `timeout`. What is sent by several calls may overtake each other.
+  virtual void Send(const NodeSpec& node, std::span<const ReplicaMessage> messages,
+                    absl::Duration timeout, ReplicaDone done) = 0;
 };
 
 }  // namespace embla

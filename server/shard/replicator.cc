@@ -259,19 +259,21 @@ absl::Time Replicator::Pump() {
       for (const StreamPtr& stream : table.streams) {
         Step step = Next(id, table, *stream, now);
         for (; step.action != Step::Action::kNone; step = Next(id, table, *stream, now)) {
-          const bool sends = step.action == Step::Action::kSend;
-          if (sends) flights.push_back(TakeOff(id, stream, std::move(step)));
-          if (!sends) reads.push_back(TakeRead(id, table, stream));
-          ++in_flight_;
+          if (step.action == Step::Action::kSend) {
+            TakeOff(id, stream, std::move(step), flights);
+          } else {
+            reads.push_back(TakeRead(id, table, stream));
+          }
         }
         look_again = std::min(look_again, step.look_again);
       }
     }
+    in_flight_ += flights.size() + reads.size();
   }
   // In their order: only the network changes it.
   for (const FlightPtr& flight : flights) {
     transport->Send(
-        flight->node, flight->message, options_.timeout,
+        flight->node, flight->messages, options_.timeout,
         [this, flight](const absl::StatusOr<ReplicaAck>& ack) { HandleAck(*flight, ack); });
   }
   for (const Read& read : reads) {
@@ -360,21 +362,31 @@ void Replicator::PrepareWindow(Stream& stream, ReplicaMessage& message) {
   copy.window.reset();
 }
 
-Replicator::FlightPtr Replicator::TakeOff(TableId id, const StreamPtr& stream, Step step) {
-  const auto flight = std::make_shared<const Flight>(Flight{.table = id,
-                                                            .stream = stream,
-                                                            .attempt = stream->attempt,
-                                                            .node = stream->node,
-                                                            .bytes = step.bytes,
-                                                            .message = std::move(step.message)});
-  if (!flight->is_update()) {
+void Replicator::TakeOff(TableId id, const StreamPtr& stream, Step step,
+                         std::vector<FlightPtr>& flights) {
+  if (step.message.kind == ReplicaMessage::Kind::kUpdate) {
+    stream->sent = step.message.order;
+    ++stream->updates_out;
+    stream->bytes_out += step.bytes;
+  } else {
     stream->is_busy = true;
-    return flight;
   }
-  stream->sent = flight->message.order;
-  ++stream->updates_out;
-  stream->bytes_out += flight->bytes;
-  return flight;
+  if (flights.empty() || !MayJoin(*flights.back(), *stream, step)) {
+    flights.push_back(std::make_shared<Flight>(Flight{.table = id,
+                                                      .stream = stream,
+                                                      .attempt = stream->attempt,
+                                                      .node = stream->node,
+                                                      .messages = {}}));
+  }
+  flights.back()->bytes += step.bytes;
+  flights.back()->messages.push_back(std::move(step.message));
+}
+
+bool Replicator::MayJoin(const Flight& flight, const Stream& stream, const Step& step) const {
+  return flight.stream.get() == &stream && flight.attempt == stream.attempt && flight.is_update() &&
+         step.message.kind == ReplicaMessage::Kind::kUpdate &&
+         flight.messages.size() < stream.updates_max &&
+         flight.bytes + step.bytes <= options_.together_bytes_max;
 }
 
 // All updates that are known now will be in the first window, or out of use.
@@ -411,7 +423,7 @@ void Replicator::HandleAck(const Flight& flight, const absl::StatusOr<ReplicaAck
   if (gone.has_value()) write_gone_(*gone, WhenWritten(*gone));
   MutexLock lock(mu_);
   if (flight.is_update()) {
-    --stream.updates_out;
+    stream.updates_out -= flight.messages.size();
     stream.bytes_out -= flight.bytes;
   } else {
     stream.is_busy = false;
@@ -433,7 +445,7 @@ void Replicator::HandleAck(const Flight& flight, const absl::StatusOr<ReplicaAck
 
 void Replicator::Accept(Table& table, const Flight& flight, const ReplicaAck& ack) {
   Stream& stream = *flight.stream;
-  const ReplicaMessage& message = flight.message;
+  const ReplicaMessage& message = flight.message();
   stream.last_heard = options_.clock->Now();
   if (ack.gone) {
     stream.is_gone = stream.is_leaving;
@@ -453,7 +465,10 @@ void Replicator::Accept(Table& table, const Flight& flight, const ReplicaAck& ac
   stream.need_snapshot = ack.need_snapshot && !goes_on;
   if (ack.life != stream.life) stream.is_confirmed = false;
   stream.life = ack.life;
-  if (is_probe) stream.early_max = ack.early_max;
+  if (is_probe) {
+    stream.early_max = ack.early_max;
+    stream.updates_max = std::max<std::uint64_t>(ack.updates_max, 1);
+  }
   if (stream.need_snapshot) {
     ++stream.attempt;  // Answers to updates that are out say the same.
   } else {
@@ -471,16 +486,16 @@ void Replicator::Arrive(const Table& table, Stream& stream, const Flight& flight
     stream.at = stream.sent = order;
   }
   DropBacklog(stream, order);
-  const bool is_window = flight.message.kind == ReplicaMessage::Kind::kSnapshot;
+  const bool is_window = flight.message().kind == ReplicaMessage::Kind::kSnapshot;
   if (is_window) ++stream.copying->windows;
-  if (flight.message.last) {
+  if (flight.message().last) {
     LogInfo("shard", "a copy is made node=", stream.node.name, " order=", order,
             " windows=", stream.copying->windows);
     stream.copying.reset();
   }
   if (stream.copying.has_value()) return;
   stream.acked = stream.at;
-  if (flight.message.serves && stream.life == flight.message.life) stream.is_confirmed = true;
+  if (flight.message().serves && stream.life == flight.message().life) stream.is_confirmed = true;
   Count(table, stream);
 }
 

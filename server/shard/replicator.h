@@ -5,7 +5,8 @@
 // updates that it lacks, or a copy of the table when the gap is too wide (below). Once an update
 // has been answered, others follow it before they are answered themselves, as many as the
 // replica takes before their turn (CopyInbox): a link's delay then costs an update time, and a
-// table no updates.
+// table no updates. Updates that can be sent at the same moment go in one message; none waits for
+// others to come.
 //
 // After a failure begins another attempt, with a probe, for as long as the plan has the replica.
 // Answers to messages of earlier attempts count for nothing: who gave them may be gone.
@@ -87,6 +88,8 @@ class Replicator {
     // Updates of a stream without an answer; their bytes, unless it is one.
     std::size_t out_max = 64;
     std::size_t out_bytes_max = std::size_t{32} << 20;
+    // Bytes of updates that are sent together, unless it is one.
+    std::size_t together_bytes_max = std::size_t{1} << 20;
     absl::Duration timeout = absl::Seconds(5);
     absl::Duration backoff = absl::Milliseconds(20);
     absl::Duration probe_interval = absl::Seconds(1);
@@ -184,9 +187,10 @@ class Replicator {
     std::uint64_t at = 0;     // The last update that it has applied, to right rows or wrong ones.
     std::uint64_t acked = 0;  // The last one that it has, with all its rows.
     std::uint64_t sent = 0;   // The last one that is applied there or out.
-    std::uint64_t early_max = 0;  // How far before its turn the replica takes an update.
-    bool is_flowing = false;      // An update of this attempt has been acked.
-    std::deque<Entry> backlog;    // Consecutive orders, up to the table's.
+    std::uint64_t early_max = 0;    // How far before its turn the replica takes an update.
+    std::uint64_t updates_max = 1;  // So many it takes in one message.
+    bool is_flowing = false;        // An update of this attempt has been acked.
+    std::deque<Entry> backlog;      // Consecutive orders, up to the table's.
     std::size_t backlog_bytes = 0;
 
     bool need_snapshot = false;
@@ -201,18 +205,20 @@ class Replicator {
   };
   // Shared with the calls in flight: a plan may drop the stream meanwhile.
   using StreamPtr = std::shared_ptr<Stream>;
-  // A message that is out.
+  // A message that is out, or updates that were sent together.
   struct Flight {
     TableId table{};
     StreamPtr stream;
     std::uint64_t attempt = 0;
     NodeSpec node;
-    std::size_t bytes = 0;  // Memory of an update.
-    ReplicaMessage message;
+    std::size_t bytes = 0;  // Memory of the updates.
+    std::vector<ReplicaMessage> messages;
 
-    bool is_update() const { return message.kind == ReplicaMessage::Kind::kUpdate; }
+    // The message that is answered.
+    const ReplicaMessage& message() const { return messages.back(); }
+    bool is_update() const { return message().kind == ReplicaMessage::Kind::kUpdate; }
   };
-  using FlightPtr = std::shared_ptr<const Flight>;
+  using FlightPtr = std::shared_ptr<Flight>;  // Constant once it is sent.
   // A window that is being read.
   struct Read {
     TableId table{};
@@ -284,8 +290,10 @@ class Replicator {
   static void BeginCopy(Stream& stream);
   // These note that a step is done.
   static Read TakeRead(TableId id, const Table& table, const StreamPtr& stream);
-  FlightPtr TakeOff(TableId id, const StreamPtr& stream, Step step)
+  // Adds what `step` sends to `flights`: to the last one, if they may go together.
+  void TakeOff(TableId id, const StreamPtr& stream, Step step, std::vector<FlightPtr>& flights)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayJoin(const Flight& flight, const Stream& stream, const Step& step) const;
 
   void HandleAck(const Flight& flight, const absl::StatusOr<ReplicaAck>& ack);
   void Accept(Table& table, const Flight& flight, const ReplicaAck& ack)
@@ -305,8 +313,9 @@ class Replicator {
   void BoundBacklog(Stream& stream, std::size_t more) const;
   void Landed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // OK when nothing keeps `waiter` from its answer.
-  absl::Status Missing(const Waiter& waiter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The answer to `waiter`; nullopt: it is to wait.
+  std::optional<absl::Status> OutcomeOf(const Waiter& waiter, absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether a replica that does not count yet is too far behind for `waiter` to be answered.
   bool IsHeld(const Waiter& waiter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsTooFarBehind(const Stream& stream) const;

@@ -10,6 +10,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,7 @@ class HeldTransport final : public ReplicaTransport {
  public:
   struct Message {
     Kind kind = Kind::kProbe;
+    std::uint64_t first_order = 0;  // Several updates: of the first one.
     std::uint64_t order = 0;
     bool first = false;
     bool last = false;
@@ -47,14 +49,19 @@ class HeldTransport final : public ReplicaTransport {
     ReplicaDone done = nullptr;  // Keeps what the message views.
   };
 
-  void Send(const NodeSpec&, const ReplicaMessage& message, absl::Duration,
+  void Send(const NodeSpec&, std::span<const ReplicaMessage> messages, absl::Duration,
             ReplicaDone done) override {
+    const ReplicaMessage& last = messages.back();
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      EXPECT_EQ(messages[i].order, messages.front().order + i);
+      EXPECT_EQ(messages[i].kind, last.kind);
+    }
     const MutexLock lock(mu_);
-    out_.push_back({message.kind, message.order, message.first, message.last, message.serves,
-                    message.life, std::move(done)});
+    out_.push_back({last.kind, messages.front().order, last.order, last.first, last.last,
+                    last.serves, last.life, std::move(done)});
   }
 
-  // Messages without an answer: "probe" or the update's order, in the order of sending.
+  // Messages without an answer: "probe" or the orders of updates, in the order of sending.
   std::vector<std::string> out() const {
     const MutexLock lock(mu_);
     std::vector<std::string> names;
@@ -80,7 +87,9 @@ class HeldTransport final : public ReplicaTransport {
  private:
   static std::string NameOf(const Message& message) {
     if (message.kind == Kind::kProbe) return "probe";
-    return absl::StrCat(message.kind == Kind::kSnapshot ? "piece " : "", message.order);
+    if (message.kind == Kind::kSnapshot) return absl::StrCat("piece ", message.order);
+    if (message.first_order == message.order) return absl::StrCat(message.order);
+    return absl::StrCat(message.first_order, "-", message.order);
   }
 
   mutable Mutex mu_;
@@ -305,6 +314,83 @@ TEST_F(ReplicatorTest, SendsNoMoreAtOnceThanItsOwnLimits) {
   Append(5, 8);
   Answer("8", At(8));
   ExpectOut(9, 10, 11);
+}
+
+// A replica that takes several updates in one message.
+class TogetherTest : public ReplicatorTest {
+ protected:
+  // One update is on its way, and those of `bytes` wait until it is answered.
+  void StartWaiting(const std::vector<std::size_t>& bytes, Replicator::Options options = {},
+                    std::uint64_t updates_max = 64) {
+    ReplicaAck probe = At(0, kLife, /*early_max=*/10);
+    probe.updates_max = updates_max;
+    Start(probe, options);
+    Append(1);
+    ExpectOut(1);
+    for (const std::size_t size : bytes) Append(1, size);
+  }
+};
+
+TEST_F(TogetherTest, UpdatesThatHaveQueuedMeanwhileGoInOneMessage) {
+  StartWaiting(std::vector<std::size_t>(14, 8));
+  EXPECT_TRUE(Answer("1", At(1)).serves);
+  ExpectOut("2-12");  // One in its turn, and as many as the replica takes early.
+  EXPECT_FALSE(IsEverywhere(2));
+  EXPECT_TRUE(Answer("2-12", At(12)).serves);
+  EXPECT_TRUE(IsEverywhere(12));
+  ExpectOut("13-15");
+}
+
+TEST_F(TogetherTest, AnUpdateWaitsForNoOthers) {
+  StartWaiting({});
+  Answer("1", At(1));
+  Append(1);
+  ExpectOut(2);
+  Append(1);
+  ExpectOut(2, 3);
+  Answer("3", At(3));
+  Append(1);
+  ExpectOut(2, 4);
+}
+
+TEST_F(TogetherTest, NoMoreThanTheReplicaTakesAndItsOwnLimit) {
+  StartWaiting({8, 8, 8, 8, 60, 60, 1000, 8}, {.together_bytes_max = 100}, /*updates_max=*/3);
+  Answer("1", At(1));
+  ExpectOut("2-4", "5-6", 7, 8, 9);
+}
+
+TEST_F(TogetherTest, WhatIsOutToASlowReplicaStaysBounded) {
+  StartWaiting(std::vector<std::size_t>(9, 40), {.out_max = 4, .out_bytes_max = 100});
+  Answer("1", At(1));
+  ExpectOut("2-3");  // 80 bytes.
+  Append(8, 8);
+  Settle();
+  ExpectOut("2-3");
+  Answer("2-3", At(3));
+  ExpectOut("4-5");
+  Answer("4-5", At(5));
+  Answer("6-7", At(7));
+  Answer("8-9", At(9));
+  ExpectOut("10-13");  // 64 bytes, but four.
+}
+
+TEST_F(TogetherTest, AfterAFailureAProbeSaysWhichAreSentAgain) {
+  StartWaiting(std::vector<std::size_t>(6, 8));
+  Answer("1", At(1));
+  Fail("2-7");
+  Answer("probe", At(3));
+  ExpectOut(4);  // The first of an attempt goes alone.
+  EXPECT_FALSE(IsEverywhere(4));
+  Answer("4", At(4));
+  ExpectOut("5-7");
+}
+
+TEST_F(TogetherTest, AReplicaThatDidNotDoAllIsAskedWhereItIs) {
+  StartWaiting(std::vector<std::size_t>(6, 8));
+  Answer("1", At(1));
+  Answer("2-7", At(5));
+  ExpectOut("probe");
+  EXPECT_FALSE(IsEverywhere(5));
 }
 
 TEST_F(ReplicatorTest, AnAnswerIsForAllBeforeItInWhateverOrderTheyCome) {

@@ -2,6 +2,7 @@
 // while a replica that does not count yet is so far behind that it would never catch up.
 #include <algorithm>
 #include <list>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -42,10 +43,12 @@ void Replicator::Wait(std::vector<TableOrder> orders, absl::Time deadline,
   done(StoppedStatus());
 }
 
-absl::Status Replicator::Missing(const Waiter& waiter) const {
+std::optional<absl::Status> Replicator::OutcomeOf(const Waiter& waiter, absl::Time now) const {
+  const bool may_wait = now < waiter.deadline;
   for (const auto& [id, order] : waiter.orders) {
     const auto table = tables_.find(id);
     if (table != tables_.end() && !table->second.is_planned) {
+      if (may_wait) return std::nullopt;
       return absl::UnavailableError(absl::StrCat(
           "a new plan of table ", ToInt(id), " is being installed; send the same update again"));
     }
@@ -56,12 +59,14 @@ absl::Status Replicator::Missing(const Waiter& waiter) const {
     }
     for (const StreamPtr& stream : table->second.streams) {
       if (!stream->is_counted || stream->is_gone || stream->acked >= order) continue;
+      if (may_wait) return std::nullopt;
       return absl::UnavailableError(
           absl::StrCat("node ", stream->node.name,
                        ", which has a copy of the table, has not confirmed the "
                        "update before the deadline; send the same update again"));
     }
   }
+  if (now < waiter.held_until && IsHeld(waiter)) return std::nullopt;
   return absl::OkStatus();
 }
 
@@ -91,18 +96,14 @@ absl::Time Replicator::FinishWaiters() {
   {
     MutexLock lock(mu_);
     for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
-      absl::Status missing = Missing(*waiter);
-      if (absl::IsUnavailable(missing) && now < waiter->deadline) {
-        next_deadline = std::min(next_deadline, waiter->deadline);
+      std::optional<absl::Status> outcome = OutcomeOf(*waiter, now);
+      if (!outcome.has_value()) {
+        next_deadline = std::min(next_deadline,
+                                 now < waiter->held_until ? waiter->held_until : waiter->deadline);
         ++waiter;
         continue;
       }
-      if (missing.ok() && now < waiter->held_until && IsHeld(*waiter)) {
-        next_deadline = std::min(next_deadline, waiter->held_until);
-        ++waiter;
-        continue;
-      }
-      finished.emplace_back(std::move(waiter->done), std::move(missing));
+      finished.emplace_back(std::move(waiter->done), *std::move(outcome));
       waiter = waiters_.erase(waiter);
     }
   }

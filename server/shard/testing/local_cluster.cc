@@ -15,6 +15,8 @@ namespace {
 constexpr absl::Duration kWaitMax = absl::Seconds(60);
 // How often the transport looks for messages whose time is over.
 constexpr absl::Duration kLookAgain = absl::Milliseconds(20);
+// Updates that are taken together.
+constexpr std::uint64_t kTogetherMax = 8;
 // How long a message that is to be overtaken waits for another one.
 constexpr absl::Duration kOvertakenWait = absl::Milliseconds(2);
 
@@ -50,34 +52,38 @@ std::uint64_t LocalTransport::messages(ReplicaMessage::Kind kind) const {
   return it == counts_.end() ? 0 : it->second;
 }
 
-LocalTransport::Delivery LocalTransport::CopyOf(NodeId node, const ReplicaMessage& message) {
-  Delivery copy{node, {}, {}, nullptr};
-  copy.message.kind = message.kind;
-  copy.message.table = message.table;
-  copy.message.reign = message.reign;
-  copy.message.order = message.order;
-  copy.message.plan_version = message.plan_version;
-  copy.message.term = message.term;
-  copy.message.life = message.life;
-  copy.message.serves = message.serves;
-  copy.message.windows = message.windows;
-  copy.message.first = message.first;
-  copy.message.last = message.last;
-  Packed<UpdateBatch> update = Copy(message.update);
-  copy.message.update = std::move(update.batch);
-  copy.memory = std::move(update.memory);
-  copy.message.row_block = Buffer::Allocate(message.row_block.size());
-  if (!message.row_block.empty()) {
-    std::memcpy(copy.message.row_block.data(), message.row_block.data(), message.row_block.size());
+LocalTransport::Delivery LocalTransport::CopyOf(NodeId node,
+                                                std::span<const ReplicaMessage> messages) {
+  Delivery delivery{.node = node, .messages = {}, .done = nullptr};
+  for (const ReplicaMessage& message : messages) {
+    ReplicaMessage copy;
+    copy.kind = message.kind;
+    copy.table = message.table;
+    copy.reign = message.reign;
+    copy.order = message.order;
+    copy.plan_version = message.plan_version;
+    copy.term = message.term;
+    copy.life = message.life;
+    copy.serves = message.serves;
+    copy.windows = message.windows;
+    copy.first = message.first;
+    copy.last = message.last;
+    Packed<UpdateBatch> update = Copy(message.update);
+    copy.update = std::move(update.batch);
+    copy.row_block = Buffer::Allocate(message.row_block.size());
+    if (!message.row_block.empty()) {
+      std::memcpy(copy.row_block.data(), message.row_block.data(), message.row_block.size());
+    }
+    delivery.messages.emplace_back(std::move(copy), std::move(update.memory));
   }
-  return copy;
+  return delivery;
 }
 
-void LocalTransport::Send(const NodeSpec& node, const ReplicaMessage& message,
+void LocalTransport::Send(const NodeSpec& node, std::span<const ReplicaMessage> messages,
                           absl::Duration timeout, ReplicaDone done) {
-  Delivery delivery = CopyOf(node.id, message);
+  Delivery delivery = CopyOf(node.id, messages);
   MutexLock lock(mu_);
-  ++counts_[message.kind];
+  counts_[messages.front().kind] += messages.size();
   const std::uint64_t number = ++last_open_;
   open_[number] = {absl::Now() + timeout, std::move(done)};
   delivery.done = [this, number](const absl::StatusOr<ReplicaAck>& ack) { Answer(number, ack); };
@@ -91,7 +97,7 @@ void LocalTransport::Send(const NodeSpec& node, const ReplicaMessage& message,
       Answer(number, absl::UnavailableError("lost"));
     };
   } else if (fate < overtaken_from) {
-    Delivery again = CopyOf(node.id, message);
+    Delivery again = CopyOf(node.id, messages);
     again.after = static_cast<int>(random_() % 8);
     queue_.push_back(std::move(again));
   } else if (fate < overtaken_from + faults_.overtaken) {
@@ -164,12 +170,17 @@ void LocalTransport::Deliver(Delivery delivery) {
     const auto it = nodes_.find(delivery.node);
     if (it != nodes_.end()) node = it->second;
   }
-  const auto answer = [done = std::move(delivery.done)](const absl::StatusOr<ReplicaAck>& ack) {
-    if (done) done(ack);
+  const auto answer = [done = std::move(delivery.done)](absl::StatusOr<ReplicaAck> ack) {
+    if (ack.ok()) ack->updates_max = kTogetherMax;
+    if (done) done(std::move(ack));
   };
   if (node == nullptr) return answer(absl::UnavailableError("node is down"));
-  node->ApplyReplicated(std::move(delivery.message), std::move(delivery.memory),
-                        absl::InfiniteFuture(), answer);
+  for (auto& [message, memory] : delivery.messages) {
+    const bool is_last = &message == &delivery.messages.back().first;
+    node->ApplyReplicated(
+        std::move(message), std::move(memory), absl::InfiniteFuture(),
+        is_last ? ReplicaDone(answer) : [](const auto&) {});
+  }
 }
 
 LocalCluster::LocalCluster(const Options& options)

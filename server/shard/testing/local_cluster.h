@@ -9,8 +9,10 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/buffer.h"
@@ -39,18 +41,18 @@ class LocalTransport final : public ReplicaTransport {
   void SetNode(NodeId id, ShardNode* node);
   void SetFaults(Faults faults);
 
-  void Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
+  void Send(const NodeSpec& node, std::span<const ReplicaMessage> messages, absl::Duration timeout,
             ReplicaDone done) override;
 
+  // Counts messages, also those that were sent together.
   std::uint64_t messages(ReplicaMessage::Kind kind) const;
 
  private:
   struct Delivery {
     NodeId node;
-    ReplicaMessage message;
-    Buffer memory;
-    ReplicaDone done;           // Null: no answer is expected.
-    int after = 0;              // Later messages that go first.
+    std::vector<std::pair<ReplicaMessage, Buffer>> messages;  // With what updates view.
+    ReplicaDone done;                                         // Null: no answer is expected.
+    int after = 0;                                            // Later messages that go first.
     bool is_overtaken = false;  // Waits a little for later messages, if there are none.
   };
   // A message without an answer.
@@ -63,7 +65,7 @@ class LocalTransport final : public ReplicaTransport {
   // Answers the sender, unless it has been answered.
   void Answer(std::uint64_t open, const absl::StatusOr<ReplicaAck>& ack);
   void EndOverdue();
-  static Delivery CopyOf(NodeId node, const ReplicaMessage& message);
+  static Delivery CopyOf(NodeId node, std::span<const ReplicaMessage> messages);
   void Deliver(Delivery delivery);
 
   mutable Mutex mu_;
