@@ -259,16 +259,14 @@ absl::Time Replicator::Pump() {
       for (const StreamPtr& stream : table.streams) {
         Step step = Next(id, table, *stream, now);
         for (; step.action != Step::Action::kNone; step = Next(id, table, *stream, now)) {
-          if (step.action == Step::Action::kSend) {
-            TakeOff(id, stream, std::move(step), flights);
-          } else {
-            reads.push_back(TakeRead(id, table, stream));
-          }
+          const bool sends = step.action == Step::Action::kSend;
+          if (sends) flights.push_back(TakeOff(id, stream, std::move(step)));
+          if (!sends) reads.push_back(TakeRead(id, table, stream));
+          ++in_flight_;
         }
         look_again = std::min(look_again, step.look_again);
       }
     }
-    in_flight_ += flights.size() + reads.size();
   }
   // In their order: only the network changes it.
   for (const FlightPtr& flight : flights) {
@@ -285,20 +283,9 @@ absl::Time Replicator::Pump() {
 }
 
 Replicator::Step Replicator::Next(TableId id, const Table& table, Stream& stream, absl::Time now) {
-  Step step;
-  if (stream.is_busy) return step;
-  if (now < stream.not_before) {
-    step.look_again = stream.not_before;
-    return step;
-  }
-  step.message.table = id;
-  step.message.reign = table.reign;
-  step.message.order = table.order;
-  step.message.plan_version = plan_version_;
-  step.message.term = table.term;
-  step.message.life = stream.life;
-  step.action = Step::Action::kSend;
-  if (!stream.probed) return step;
+  if (stream.is_busy) return {};
+  if (now < stream.not_before) return {.look_again = stream.not_before};
+  if (!stream.probed) return Send(Head(id, table, stream));
   const Entry* const entry = stream.sent < table.order ? NextEntry(stream) : nullptr;
   // The first window of a copy needs no updates before it.
   const bool begins = stream.copying.has_value() && stream.copying->windows == 0;
@@ -308,22 +295,62 @@ Replicator::Step Replicator::Next(TableId id, const Table& table, Stream& stream
     Copying& copy = *stream.copying;
     if (!copy.is_reading && !copy.window.has_value()) return {.action = Step::Action::kRead};
     if (copy.window.has_value() && (begins || stream.at >= copy.limit)) {
-      PrepareWindow(stream, step.message);
-      return step;
+      ReplicaMessage message = Head(id, table, stream);
+      PrepareWindow(stream, message);
+      return Send(std::move(message));
     }
     if (begins || stream.sent >= copy.limit) return {};  // A window, or answers, are on their way.
   }
-  if (entry != nullptr) {
-    step.bytes = entry->update->keep_alive.size();
-    if (!HasRoom(stream, step.bytes)) return {};
-    PrepareUpdate(stream, *entry, step.message);
-    return step;
-  }
+  if (entry != nullptr) return SendUpdates(id, table, stream);
   if (stream.at < stream.sent) return {};  // Answers are on their way.
-  step.message.serves = MayServe(stream, stream.acked);
-  if (step.message.serves && !stream.is_confirmed) return step;
-  if (now >= stream.last_heard + options_.probe_interval) return step;
+  ReplicaMessage probe = Head(id, table, stream);
+  probe.serves = MayServe(stream, stream.acked);
+  const bool is_due = now >= stream.last_heard + options_.probe_interval;
+  if (is_due || (probe.serves && !stream.is_confirmed)) return Send(std::move(probe));
   return {.look_again = stream.last_heard + options_.probe_interval};
+}
+
+ReplicaMessage Replicator::Head(TableId id, const Table& table, const Stream& stream) const {
+  ReplicaMessage message;
+  message.table = id;
+  message.reign = table.reign;
+  message.order = table.order;
+  message.plan_version = plan_version_;
+  message.term = table.term;
+  message.life = stream.life;
+  return message;
+}
+
+Replicator::Step Replicator::Send(ReplicaMessage message) {
+  Step step{.action = Step::Action::kSend};
+  step.messages.push_back(std::move(message));
+  return step;
+}
+
+Replicator::Step Replicator::SendUpdates(TableId id, const Table& table,
+                                         const Stream& stream) const {
+  const std::deque<Entry>& backlog = stream.backlog;
+  const std::uint64_t last = stream.copying.has_value() ? stream.copying->limit : table.order;
+  const std::size_t first = stream.sent + 1 - backlog.front().order;
+  const std::size_t end = first + std::min(last - stream.sent, stream.updates_max);
+  Step step{.action = Step::Action::kSend};
+  bool has_room = true;
+  std::size_t next = first;
+  for (; next < end; ++next) {
+    const std::size_t bytes = step.bytes + backlog[next].update->keep_alive.size();
+    if (next > first && bytes > options_.together_bytes_max) break;
+    has_room = HasRoom(stream, next - first + 1, bytes);
+    if (!has_room) break;
+    step.bytes = bytes;
+  }
+  const bool is_full = next - first == stream.updates_max || (has_room && next < end) ||
+                       step.bytes >= options_.together_bytes_max;
+  if (next == first || (!is_full && stream.messages_out >= options_.messages_out_max)) return {};
+  for (std::size_t i = first; i < next; ++i) {
+    step.messages.push_back(Head(id, table, stream));
+    PrepareUpdate(stream, backlog[i], step.messages.back());
+  }
+  return step;
 }
 
 const Replicator::Entry* Replicator::NextEntry(const Stream& stream) {
@@ -331,11 +358,11 @@ const Replicator::Entry* Replicator::NextEntry(const Stream& stream) {
   return &stream.backlog[stream.sent + 1 - stream.backlog.front().order];
 }
 
-bool Replicator::HasRoom(const Stream& stream, std::size_t bytes) const {
-  if (stream.updates_out == 0) return true;
+bool Replicator::HasRoom(const Stream& stream, std::size_t count, std::size_t bytes) const {
+  const std::size_t before = stream.updates_out + count - 1;
+  if (before == 0) return true;
   // The first one of an attempt may find out that the replica takes none now.
-  return stream.is_flowing && stream.updates_out <= stream.early_max &&
-         stream.updates_out < options_.out_max &&
+  return stream.is_flowing && before <= stream.early_max && before < options_.out_max &&
          stream.bytes_out + bytes <= options_.out_bytes_max;
 }
 
@@ -362,31 +389,22 @@ void Replicator::PrepareWindow(Stream& stream, ReplicaMessage& message) {
   copy.window.reset();
 }
 
-void Replicator::TakeOff(TableId id, const StreamPtr& stream, Step step,
-                         std::vector<FlightPtr>& flights) {
-  if (step.message.kind == ReplicaMessage::Kind::kUpdate) {
-    stream->sent = step.message.order;
-    ++stream->updates_out;
-    stream->bytes_out += step.bytes;
-  } else {
+Replicator::FlightPtr Replicator::TakeOff(TableId id, const StreamPtr& stream, Step step) {
+  const auto flight = std::make_shared<const Flight>(Flight{.table = id,
+                                                            .stream = stream,
+                                                            .attempt = stream->attempt,
+                                                            .node = stream->node,
+                                                            .bytes = step.bytes,
+                                                            .messages = std::move(step.messages)});
+  if (!flight->is_update()) {
     stream->is_busy = true;
+    return flight;
   }
-  if (flights.empty() || !MayJoin(*flights.back(), *stream, step)) {
-    flights.push_back(std::make_shared<Flight>(Flight{.table = id,
-                                                      .stream = stream,
-                                                      .attempt = stream->attempt,
-                                                      .node = stream->node,
-                                                      .messages = {}}));
-  }
-  flights.back()->bytes += step.bytes;
-  flights.back()->messages.push_back(std::move(step.message));
-}
-
-bool Replicator::MayJoin(const Flight& flight, const Stream& stream, const Step& step) const {
-  return flight.stream.get() == &stream && flight.attempt == stream.attempt && flight.is_update() &&
-         step.message.kind == ReplicaMessage::Kind::kUpdate &&
-         flight.messages.size() < stream.updates_max &&
-         flight.bytes + step.bytes <= options_.together_bytes_max;
+  stream->sent = flight->message().order;
+  ++stream->messages_out;
+  stream->updates_out += flight->messages.size();
+  stream->bytes_out += flight->bytes;
+  return flight;
 }
 
 // All updates that are known now will be in the first window, or out of use.
@@ -423,6 +441,7 @@ void Replicator::HandleAck(const Flight& flight, const absl::StatusOr<ReplicaAck
   if (gone.has_value()) write_gone_(*gone, WhenWritten(*gone));
   MutexLock lock(mu_);
   if (flight.is_update()) {
+    --stream.messages_out;
     stream.updates_out -= flight.messages.size();
     stream.bytes_out -= flight.bytes;
   } else {

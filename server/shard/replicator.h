@@ -5,8 +5,8 @@
 // updates that it lacks, or a copy of the table when the gap is too wide (below). Once an update
 // has been answered, others follow it before they are answered themselves, as many as the
 // replica takes before their turn (CopyInbox): a link's delay then costs an update time, and a
-// table no updates. Updates that can be sent at the same moment go in one message; none waits for
-// others to come.
+// table no updates. Updates that can be sent at the same moment go in one message. They are sent at
+// once, without waiting for others, while few messages are out.
 //
 // After a failure begins another attempt, with a probe, for as long as the plan has the replica.
 // Answers to messages of earlier attempts count for nothing: who gave them may be gone.
@@ -88,8 +88,11 @@ class Replicator {
     // Updates of a stream without an answer; their bytes, unless it is one.
     std::size_t out_max = 64;
     std::size_t out_bytes_max = std::size_t{32} << 20;
-    // Bytes of updates that are sent together, unless it is one.
-    std::size_t together_bytes_max = std::size_t{1} << 20;
+    // Bytes of updates that are sent in one message, unless it is one.
+    std::size_t together_bytes_max = std::size_t{4} << 20;
+    // While so many messages with updates are without an answer, others wait until one of these is
+    // answered, or until they fill a message.
+    std::size_t messages_out_max = 4;
     absl::Duration timeout = absl::Seconds(5);
     absl::Duration backoff = absl::Milliseconds(20);
     absl::Duration probe_interval = absl::Seconds(1);
@@ -196,8 +199,10 @@ class Replicator {
     bool need_snapshot = false;
     std::optional<Copying> copying;
 
-    bool is_busy = false;         // A probe or a window is out.
-    std::size_t updates_out = 0;  // Including those of earlier attempts.
+    bool is_busy = false;  // A probe or a window is out.
+    // Updates without an answer, including those of earlier attempts, in so many messages.
+    std::size_t updates_out = 0;
+    std::size_t messages_out = 0;
     std::size_t bytes_out = 0;
     absl::Duration backoff;
     absl::Time not_before = absl::InfinitePast();
@@ -218,7 +223,7 @@ class Replicator {
     const ReplicaMessage& message() const { return messages.back(); }
     bool is_update() const { return message().kind == ReplicaMessage::Kind::kUpdate; }
   };
-  using FlightPtr = std::shared_ptr<Flight>;  // Constant once it is sent.
+  using FlightPtr = std::shared_ptr<const Flight>;
   // A window that is being read.
   struct Read {
     TableId table{};
@@ -256,8 +261,8 @@ class Replicator {
 
     Action action = Action::kNone;
     absl::Time look_again = absl::InfiniteFuture();  // kNone: unless something happens before.
-    std::size_t bytes = 0;                           // kSend: memory of an update.
-    ReplicaMessage message = {};                     // kSend.
+    std::size_t bytes = 0;                           // kSend: memory of updates.
+    std::vector<ReplicaMessage> messages = {};       // kSend.
   };
 
   // The streams of `old` under a new plan; `old` is null for a table that is new here.
@@ -274,9 +279,17 @@ class Replicator {
   // Decides and prepares what `stream` does next.
   Step Next(TableId id, const Table& table, Stream& stream, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static Step Send(ReplicaMessage message);
+  // A probe, and the beginning of any other message.
+  ReplicaMessage Head(TableId id, const Table& table, const Stream& stream) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Requires: NextEntry, which may be sent by its place.
+  Step SendUpdates(TableId id, const Table& table, const Stream& stream) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The next update to send; null: it is not kept any more.
   static const Entry* NextEntry(const Stream& stream);
-  bool HasRoom(const Stream& stream, std::size_t bytes) const;
+  // Whether `count` more updates with `bytes` may be out.
+  bool HasRoom(const Stream& stream, std::size_t count, std::size_t bytes) const;
   // Whether a replica at `order` has every acknowledged update, and will have.
   static bool MayServe(const Stream& stream, std::uint64_t order) {
     return stream.is_counted && !stream.is_leaving && stream.life != 0 && order >= stream.floor;
@@ -290,10 +303,8 @@ class Replicator {
   static void BeginCopy(Stream& stream);
   // These note that a step is done.
   static Read TakeRead(TableId id, const Table& table, const StreamPtr& stream);
-  // Adds what `step` sends to `flights`: to the last one, if they may go together.
-  void TakeOff(TableId id, const StreamPtr& stream, Step step, std::vector<FlightPtr>& flights)
+  FlightPtr TakeOff(TableId id, const StreamPtr& stream, Step step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool MayJoin(const Flight& flight, const Stream& stream, const Step& step) const;
 
   void HandleAck(const Flight& flight, const absl::StatusOr<ReplicaAck>& ack);
   void Accept(Table& table, const Flight& flight, const ReplicaAck& ack)

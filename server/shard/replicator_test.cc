@@ -356,7 +356,28 @@ TEST_F(TogetherTest, AnUpdateWaitsForNoOthers) {
 TEST_F(TogetherTest, NoMoreThanTheReplicaTakesAndItsOwnLimit) {
   StartWaiting({8, 8, 8, 8, 60, 60, 1000, 8}, {.together_bytes_max = 100}, /*updates_max=*/3);
   Answer("1", At(1));
-  ExpectOut("2-4", "5-6", 7, 8, 9);
+  ExpectOut("2-4", "5-6", 7, 8);
+  Answer("2-4", At(4));
+  ExpectOut("5-6", 7, 8, 9);
+}
+
+TEST_F(TogetherTest, WhileMessagesAreOutOthersWaitUntilOneIsAnsweredOrFull) {
+  StartWaiting({}, {.together_bytes_max = 100, .messages_out_max = 2});
+  Answer("1", At(1));
+  Append(1);
+  ExpectOut(2);
+  Append(1);
+  ExpectOut(2, 3);
+  Append(3);
+  Settle();
+  ExpectOut(2, 3);
+  Answer("2", At(2));
+  ExpectOut(3, "4-6");
+  Append(1, 60);
+  Settle();
+  ExpectOut(3, "4-6");
+  Append(1, 60);
+  ExpectOut(3, "4-6", 7);
 }
 
 TEST_F(TogetherTest, WhatIsOutToASlowReplicaStaysBounded) {
@@ -378,7 +399,9 @@ TEST_F(TogetherTest, AfterAFailureAProbeSaysWhichAreSentAgain) {
   StartWaiting(std::vector<std::size_t>(6, 8));
   Answer("1", At(1));
   Fail("2-7");
-  Answer("probe", At(3));
+  ReplicaAck probe = At(3);
+  probe.updates_max = 64;
+  Answer("probe", probe);
   ExpectOut(4);  // The first of an attempt goes alone.
   EXPECT_FALSE(IsEverywhere(4));
   Answer("4", At(4));
