@@ -38,8 +38,7 @@ absl::StatusOr<Identity> ClaimOf(std::string_view token);
 // Thread safety: every method may be called from any thread.
 class AcceptedTokens {
  public:
-  // Identities without a certificate are many, and whoever guesses makes a server look at all
-  // tokens of one.
+  // Lines of a file: each second with calls it is read, and a call looks at all of its identity.
   static constexpr std::size_t kTokensMax = 10'000;
 
   explicit AcceptedTokens(std::string file) : file_(std::move(file)) {}
