@@ -123,9 +123,10 @@ class ConsoleTest(unittest.TestCase):
     @staticmethod
     def await_view(page, place):
         """Waits until the view is shown and keys are about its list."""
-        page.await_that(f"location.hash.startsWith('{place}') && "
-                        "document.activeElement.tagName === 'MAIN' && "
-                        "document.querySelector('main [data-arrows] a[href]')", place)  # fmt: skip
+        is_shown = f"location.hash.startsWith('{place}')"
+        has_focus = "document.activeElement.tagName === 'MAIN'"
+        has_list = "document.querySelector('main [data-arrows] a[href]') !== null"
+        page.await_that(" && ".join([is_shown, has_focus, has_list]), place)
 
     def shoot(self, page, name):
         if SHOTS:
