@@ -79,7 +79,7 @@ absl::Status CertsIssueVerb(const CertsFlags& flags, const Output& output) {
         absl::StrCat("there is no role \"", flags.role, "\"; roles are", known));
   }
   EMBLA_ASSIGN_OR_RETURN(const CertificateAndKey authority, ReadAuthorityOf(flags));
-  Identity identity{.role = *role, .name = flags.name};
+  Identity identity{.cluster = {}, .role = *role, .name = flags.name};
   EMBLA_ASSIGN_OR_RETURN(identity.cluster, ClusterOfAuthority(authority.certificate));
   EMBLA_ASSIGN_OR_RETURN(
       const CertificateAndKey issued,

@@ -25,7 +25,7 @@ absl::StatusOr<v1::LogLevel> LevelNamed(const std::string& name) {
 }
 
 // "-": a server of a build before has not said it.
-std::string NameOf(v1::LogLevel level) {
+std::string LevelText(v1::LogLevel level) {
   if (level == v1::LOG_LEVEL_UNSPECIFIED || !v1::LogLevel_IsValid(level)) return "-";
   return absl::AsciiStrToLower(v1::LogLevel_Name(level).substr(sizeof(kPrefix) - 1));
 }
@@ -78,10 +78,10 @@ absl::Status LogListVerb(client::Admin& admin, const Output& output) {
   EMBLA_ASSIGN_OR_RETURN(const v1::ListNodesReply nodes,
                          admin.Call<v1::ListNodesReply>(v1::ListNodesRequest()));
   std::vector<std::pair<std::string, std::string>> levels = {
-      {"coordinator", NameOf(status.log_level())}};
+      {"coordinator", LevelText(status.log_level())}};
   for (const v1::NodeStatus& node : nodes.nodes()) {
     EMBLA_ASSIGN_OR_RETURN(const NodeSpec spec, NodeSpecFromJson(node.node_json()));
-    levels.emplace_back(spec.name, node.live() ? NameOf(node.log_level()) : "down");
+    levels.emplace_back(spec.name, node.live() ? LevelText(node.log_level()) : "down");
   }
   if (output.json) {
     Json list = Json::array();
