@@ -91,15 +91,16 @@ absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, Bu
     memory.emplace(pool, std::min(bytes_of_it, limits.request_bytes_max));
     return absl::OkStatus();
   };
+  bool has_first = false;
   const auto begin_first = [&](std::size_t bytes_of_it) -> absl::Status {
+    has_first = true;
     if (call.updates.empty()) return begin_update(bytes_of_it);
-    return absl::InvalidArgumentError("two first updates");
+    return absl::InvalidArgumentError("the first update is not the first");
   };
   const auto begin_another = [&](std::size_t bytes_of_it) -> absl::Status {
-    const std::size_t before = call.updates.size();
-    if (before > 0 && before < kReplicateUpdatesMax) return begin_update(bytes_of_it);
-    return absl::InvalidArgumentError(absl::StrCat("another update behind ", before, ", 1 to ",
-                                                   kReplicateUpdatesMax - 1, " are possible"));
+    if (call.updates.size() < kReplicateUpdatesMax) return begin_update(bytes_of_it);
+    return absl::InvalidArgumentError(
+        absl::StrCat("more than ", kReplicateUpdatesMax, " updates in one message"));
   };
   const auto end_update = [&]() -> absl::Status {
     EMBLA_ASSIGN_OR_RETURN(UpdateCall decoded, detail::ToCall(update, *std::move(memory), limits));
@@ -132,7 +133,10 @@ absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, Bu
   if (call.head.reign == 0) {
     return absl::InvalidArgumentError("reign is 0");
   }
-  if (!call.updates.empty()) call.kind = ReplicateCall::Kind::kUpdate;
+  if (!call.updates.empty()) {
+    if (!has_first) return absl::InvalidArgumentError("other updates without a first one");
+    call.kind = ReplicateCall::Kind::kUpdate;
+  }
   if (number == v1::ReplicateRequest::kSnapshotFieldNumber) {
     if (!call.updates.empty()) return absl::InvalidArgumentError("an update and a snapshot");
     call.kind = ReplicateCall::Kind::kSnapshot;

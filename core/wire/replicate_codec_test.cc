@@ -70,17 +70,17 @@ TEST(DecodeReplicateRequest, HasAllUpdatesInTheirOrderEachInMemoryOfItsOwn) {
 TEST(DecodeReplicateRequest, TakesNoMoreUpdatesThanItSays) {
   EXPECT_THAT(Decode(Request(kReplicateUpdatesMax).SerializeAsString()), IsOk());
   EXPECT_THAT(Decode(Request(kReplicateUpdatesMax + 1).SerializeAsString()).status().message(),
-              HasSubstr("another update behind 64"));
+              HasSubstr("more than 64 updates"));
 }
 
 TEST(DecodeReplicateRequest, RefusesUpdatesWithoutAFirstOneAndBesideASnapshot) {
   v1::ReplicateRequest no_first = Request(2);
   no_first.clear_update();
   EXPECT_THAT(Decode(no_first.SerializeAsString()).status().message(),
-              HasSubstr("another update behind 0"));
+              HasSubstr("other updates without a first one"));
   EXPECT_THAT(
       Decode(Request(1).SerializeAsString() + Request(1).SerializeAsString()).status().message(),
-      HasSubstr("two first updates"));
+      HasSubstr("the first update is not the first"));
   v1::ReplicateRequest snapshot;
   snapshot.set_reign(7);
   snapshot.mutable_snapshot()->set_first(true);

@@ -224,6 +224,17 @@ class ReplicationTest : public ::testing::Test {
     return equal && status.ok();
   }
 
+  // A copy that is made has every acknowledged update, and serves once it has heard so.
+  void AwaitServing(NodeId node) {
+    const auto serves = [&] {
+      return cluster_->node(node)
+          .ReadRows({spec_.id, 0, spec_.rows, {}, true},
+                    [](const Buffer&) { return absl::OkStatus(); })
+          .ok();
+    };
+    AwaitFor(serves, absl::Seconds(30), "the replica serves");
+  }
+
   void ExpectAllCurrent() {
     for (const NodeSpec& node : cluster_->specs()) EXPECT_TRUE(IsCurrent(node.id)) << node.name;
   }
@@ -411,6 +422,7 @@ TEST_F(ReplicationTest, ADeadReplicaIsUnavailableAndTheRetryWaitsForIt) {
   ASSERT_THAT(result, IsOk());
   EXPECT_TRUE(result->duplicate);
   model_->Step(2);
+  AwaitServing(cluster_->specs()[ReplicaIndex()].id);
   ExpectAllCurrent();
 }
 
