@@ -11,19 +11,7 @@ if [[ -z "$chromium" || "$(readlink -f "$chromium")" == *snap* ]]; then
   echo "SKIPPED: no chromium package here; on Debian deploy/install_packages.sh --tests installs it"
   exit 77
 fi
-packages=(axe-playwright-python==0.1.8 websocket-client==1.9.2)
-venv="$PWD/build/python/console"
-mkdir -p build/python
-exec 9>"$venv.lock"
-flock 9
-if [[ ! -f "$venv/made-of" || "$(cat "$venv/made-of")" != "${packages[*]}" ]]; then
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  # The first has the script that is wanted; the browsers' driver that it asks for is not.
-  if ! "$venv/bin/pip" --disable-pip-version-check install --quiet --no-deps "${packages[@]}"; then
-    echo "SKIPPED: the package index cannot be reached, so there is nothing to test with"
-    exit 77
-  fi
-  echo "${packages[*]}" >"$venv/made-of"
-fi
+source tests/house/venv.sh
+# The first has the script that is wanted; the browsers' driver that it asks for is not.
+make_venv console --no-deps axe-playwright-python==0.1.8 websocket-client==1.9.2
 exec "$venv/bin/python" tests/house/console_test.py "$1" "$chromium"

