@@ -164,7 +164,7 @@ class GrpcAdmin final : public Admin {
     void* tag = nullptr;
     bool is_ok = false;
     queue.Next(&tag, &is_ok);
-    if (!status.ok()) return status;
+    if (!status.ok()) return AnswerOf(status);
     grpc::Slice whole;
     if (received.DumpToSingleSlice(&whole).ok() &&
         reply.ParseFromArray(whole.begin(), static_cast<int>(whole.size()))) {

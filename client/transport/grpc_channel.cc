@@ -68,6 +68,11 @@ std::shared_ptr<grpc::Channel> MakeMemberChannel(const std::string& address, con
   return Make(address, tls, peer, arguments);
 }
 
+grpc::Status AnswerOf(const grpc::Status& status) {
+  if (status.error_code() != grpc::StatusCode::CANCELLED) return status;
+  return {grpc::StatusCode::UNAVAILABLE, "the server stopped before it answered"};
+}
+
 std::chrono::system_clock::time_point DeadlineOf(absl::Time deadline) {
   // Far beyond every call, and within what gRPC can represent.
   return absl::ToChronoTime(std::min(deadline, absl::FromUnixSeconds(std::int64_t{1} << 33)));

@@ -5,6 +5,7 @@
 #include <string>
 
 #include <grpcpp/channel.h>
+#include <grpcpp/support/status.h>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -27,6 +28,10 @@ std::shared_ptr<grpc::Channel> MakeMemberChannel(const std::string& address, con
 
 // For errors: the address, and as whom it is called.
 std::string DescribeServer(const std::string& kind, const std::string& address, const TlsPtr& tls);
+
+// Of a call that this side never cancels. A server that stops cancels what it has not answered:
+// UNAVAILABLE, as of one that is gone.
+grpc::Status AnswerOf(const grpc::Status& status);
 
 // The deadline as gRPC takes it.
 std::chrono::system_clock::time_point DeadlineOf(absl::Time deadline);

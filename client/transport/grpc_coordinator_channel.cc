@@ -179,7 +179,7 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
       const std::string address = choice_.current();
       grpc::ClientContext context;
       context.set_deadline(DeadlineOf(deadline));
-      const grpc::Status answer = rpc(StubOf(address), context);
+      const grpc::Status answer = AnswerOf(rpc(StubOf(address), context));
       status = Annotate(wire::FromGrpc(answer), DescribeServer("coordinator", address, tls_));
       if (status.ok() || !Leave(address, answer) || absl::Now() >= deadline) break;
     }

@@ -30,18 +30,22 @@ const PlanPtr kNone = std::make_shared<const Plan>();
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(60); }
 
-// Leads, or redirects every call.
+// Leads, or redirects or cancels every call.
 class Member final : public v1::CoordinatorService::Service {
  public:
   explicit Member(std::string cluster) : cluster_(std::move(cluster)) {}
 
   void Redirect(const wire::Redirect& redirect) {
     const MutexLock lock(mu_);
-    redirect_ = wire::RedirectStatus(redirect, "a standby");
+    answer_ = wire::RedirectStatus(redirect, "a standby");
+  }
+  void Stop() {
+    const MutexLock lock(mu_);
+    answer_ = grpc::Status::CANCELLED;
   }
   void Lead() {
     const MutexLock lock(mu_);
-    redirect_ = grpc::Status::OK;
+    answer_ = grpc::Status::OK;
   }
   int calls() const {
     const MutexLock lock(mu_);
@@ -52,7 +56,7 @@ class Member final : public v1::CoordinatorService::Service {
                        v1::PlanDelta* reply) override {
     const MutexLock lock(mu_);
     ++calls_;
-    if (!redirect_.ok()) return redirect_;
+    if (!answer_.ok()) return answer_;
     const Plan plan(PlanVersion{3}, cluster_, {}, {});
     if (request->newer_than() < 3) *reply = wire::ToMessage(DeltaBetween(Plan(), plan));
     reply->set_cluster_id(cluster_);
@@ -72,7 +76,7 @@ class Member final : public v1::CoordinatorService::Service {
  private:
   const std::string cluster_;
   mutable Mutex mu_;
-  grpc::Status redirect_ ABSL_GUARDED_BY(mu_) = grpc::Status::OK;
+  grpc::Status answer_ ABSL_GUARDED_BY(mu_) = grpc::Status::OK;
   int calls_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
@@ -99,6 +103,16 @@ TEST_F(SeveralCoordinatorsTest, ACallFollowsTheRedirectAlsoOfAnOnlyAddress) {
 
 TEST_F(SeveralCoordinatorsTest, ACallSkipsThoseThatAreAway) {
   const auto channel = MakeGrpcCoordinatorChannel(absl::StrCat("127.0.0.1:1,", on_b_->address()));
+  EXPECT_THAT(channel->GetPlan(kNone, Soon()), IsOk());
+}
+
+// A server that stops cancels what it has not answered.
+TEST_F(SeveralCoordinatorsTest, ACallSkipsOneThatStops) {
+  a_.Stop();
+  EXPECT_THAT(MakeGrpcCoordinatorChannel(on_a_->address())->GetPlan(kNone, Soon()).status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("stopped before it answered")));
+  const auto channel =
+      MakeGrpcCoordinatorChannel(absl::StrCat(on_a_->address(), ",", on_b_->address()));
   EXPECT_THAT(channel->GetPlan(kNone, Soon()), IsOk());
 }
 
