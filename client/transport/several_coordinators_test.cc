@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/include/embla/admin.h"
 #include "client/transport/grpc_coordinator_channel.h"
 #include "client/transport/testing/plain_data_service.h"
 #include "core/base/mutex.h"
@@ -16,6 +17,7 @@
 #include "core/base/testing/status_matchers.h"
 #include "core/wire/plan_codec.h"
 #include "core/wire/redirect.h"
+#include "embla/v1/admin.grpc.pb.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 
 namespace embla::client {
@@ -114,6 +116,21 @@ TEST_F(SeveralCoordinatorsTest, ACallSkipsOneThatStops) {
   const auto channel =
       MakeGrpcCoordinatorChannel(absl::StrCat(on_a_->address(), ",", on_b_->address()));
   EXPECT_THAT(channel->GetPlan(kNone, Soon()), IsOk());
+}
+
+TEST_F(SeveralCoordinatorsTest, AnAdminCallOfOneThatStopsMayBeMadeAgain) {
+  class Stopping final : public v1::AdminService::Service {
+    grpc::Status GetClusterStatus(grpc::ServerContext*, const v1::GetClusterStatusRequest*,
+                                  v1::ClusterStatus*) override {
+      return grpc::Status::CANCELLED;
+    }
+  } stopping;
+  const PlainServer server(stopping, "127.0.0.1:0");
+  const auto admin = Admin::Connect(server.address(), absl::Seconds(60));
+  ASSERT_THAT(admin, IsOk());
+  v1::ClusterStatus reply;
+  EXPECT_THAT((*admin)->Call(v1::GetClusterStatusRequest(), reply),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("stopped before it answered")));
 }
 
 TEST_F(SeveralCoordinatorsTest, WhileNobodyLeadsACallEndsAfterOneRound) {
