@@ -29,8 +29,8 @@ std::shared_ptr<grpc::Channel> MakeMemberChannel(const std::string& address, con
 // For errors: the address, and as whom it is called.
 std::string DescribeServer(const std::string& kind, const std::string& address, const TlsPtr& tls);
 
-// Of a call that this side never cancels. A server that stops cancels what it has not answered:
-// UNAVAILABLE, as of one that is gone.
+// What a call has come to that this side never cancels: a server that stops cancels what it has not
+// answered, which is UNAVAILABLE, as of one that is gone.
 grpc::Status AnswerOf(const grpc::Status& status);
 
 // The deadline as gRPC takes it.
