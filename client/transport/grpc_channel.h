@@ -29,8 +29,8 @@ std::shared_ptr<grpc::Channel> MakeMemberChannel(const std::string& address, con
 // For errors: the address, and as whom it is called.
 std::string DescribeServer(const std::string& kind, const std::string& address, const TlsPtr& tls);
 
-// What a call has come to that this side never cancels: a server that stops cancels what it has not
-// answered, which is UNAVAILABLE, as of one that is gone.
+// UNAVAILABLE for CANCELLED: a server that stops cancels what it has not answered. Not for calls
+// that this side may cancel.
 grpc::Status AnswerOf(const grpc::Status& status);
 
 // The deadline as gRPC takes it.
