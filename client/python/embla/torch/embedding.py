@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from embla import Client
+from embla import Client, TableNotFoundError
 from embla.torch.module import RemoteModule
 from embla.torch.prefetch import Prefetch
 from embla.torch.request import Feature
@@ -211,10 +211,10 @@ class Embedding(RemoteModule):
 
 def dim_of(client: Client, table: str) -> int:
     """Return the dim of ``table``; raise ValueError if the service has no such table."""
-    for info in client.tables():
-        if info.name == table:
-            return int(info.dim)
-    raise ValueError(f"the service has no table {table!r}")
+    try:
+        return int(client.table(table).dim)
+    except TableNotFoundError as error:
+        raise ValueError(f"the service has no table {table!r}") from error
 
 
 def _one_bag(ids: Tensor) -> tuple[Tensor, Tensor]:

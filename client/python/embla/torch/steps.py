@@ -71,6 +71,9 @@ class StepCounter:
 
     def _join(self) -> None:
         if self._synchronous is None:
+            # They may just have been created: the plan that is here does not have them then.
+            if not {info.name for info in self._client.tables()}.issuperset(self._tables):
+                self._client.refresh_plan()
             kinds = {info.name: info.sync for info in self._client.tables()}
             self._synchronous = [table for table in self._tables if kinds.get(table, False)]
             _claim(self._client, self._synchronous, self)

@@ -64,6 +64,14 @@ def test_an_embedding_sends_a_gradient_per_id(client):
     assert (update["gradients"] == np.arange(32).reshape(4, 8)).all()
 
 
+def test_a_table_is_found_that_the_plan_of_the_client_does_not_have_yet(client, monkeypatch):
+    real, before = client._client, [[]]
+    tables = real.tables
+    monkeypatch.setattr(real, "tables", lambda: before.pop() if before else tables())
+    assert Embedding(client, "t8")(torch.tensor([1])).shape == (1, 8)
+    assert not before
+
+
 def test_a_table_that_does_not_exist_is_named(client):
     with pytest.raises(ValueError, match="no table 'elsewhere'"):
         Embedding(client, "elsewhere")

@@ -23,7 +23,8 @@ def train(steps: int | None) -> list[float]:
         spec = embla.TableSpec("raw", 2_048, 16, optimizer=embla.Adagrad(lr=0.1),
                                zch=embla.Zch(buckets=16, policy="lfu"))  # fmt: skip
         cluster.admin.create_table(spec, embla.Placement("row_wise", nodes=["node1", "node2"]))
-        bag = embla.torch.EmbeddingBag(client, "raw")
+        # Sums of a bag's rows are made here: nodes would add them by where the rows are.
+        rows = embla.torch.Embedding(client, "raw")
         over = nn.Linear(16, 1)
         dense = torch.optim.Adam(over.parameters(), lr=1e-2)
         shards, job = [4, 3], None
@@ -35,7 +36,7 @@ def train(steps: int | None) -> list[float]:
                 job = cluster.admin.reshard("raw", shards.pop(0))
             picked = torch.randint(0, len(known), (64, 3), generator=generator)
             likes = (worth[picked].sum(1) > 0).float()
-            scores = over(bag(known[picked])).squeeze(1)
+            scores = over(rows(known[picked]).sum(1)).squeeze(1)
             loss = nn.functional.binary_cross_entropy_with_logits(scores, likes)
             dense.zero_grad()
             loss.backward()
