@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/route/error_details.h"
+#include "core/base/retry_hint.h"
 #include "core/base/text.h"
 #include "core/rows/stale_plan.h"
 
@@ -210,11 +211,13 @@ void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
       return Resend(attempt, attempt.target.node);
     }
   }
-  const absl::Duration wait = services_.backoff.Next(remedy, attempt.attempts);
+  const absl::Duration hint = RetryAfterOf(status);
+  const absl::Duration wait = services_.backoff.Next(remedy, attempt.attempts, hint);
   if (now + wait >= deadline_) return FinishShare(Explain(attempt, status));
-  // A contribution that is given up is one that other clients wait for, so the waits between the
-  // attempts have to be enough.
-  if (!is_contribution && !services_.budget.TryTake(now)) {
+  // The waits between the attempts have to be enough for a contribution, which other clients wait
+  // for, and for who comes again when it was asked to.
+  const bool is_free = is_contribution || hint > absl::ZeroDuration();
+  if (!is_free && !services_.budget.TryTake(now)) {
     services_.metrics.retry_budget_exhausted.Add();
     return FinishShare(Annotate(Explain(attempt, status), "the retry budget is used up"));
   }

@@ -12,6 +12,7 @@
 #include "client/testing/fake_cluster.h"
 #include "client/transport/testing/manual_timer.h"
 #include "core/base/failpoint.h"
+#include "core/base/retry_hint.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
@@ -201,6 +202,20 @@ TEST_F(ClientTest, OverloadedNodeIsAskedLater) {
   ASSERT_EQ(Lookup(Clicks()), absl::OkStatus());
   const auto requests = cluster_.requests();
   EXPECT_GE(requests.back().time - requests.front().time, absl::Milliseconds(50));
+}
+
+TEST_F(ClientTest, ANodeSaysWhenItWantsToBeAskedAgain) {
+  const absl::Status busy =
+      WithRetryAfter(absl::ResourceExhaustedError("queue full"), absl::Milliseconds(300));
+  cluster_.FailNext("fake:1", std::vector<absl::Status>(3, busy));
+  ASSERT_EQ(Lookup(Clicks()), absl::OkStatus());
+  const auto requests = cluster_.requests();
+  EXPECT_GE(requests.back().time - requests.front().time, absl::Milliseconds(3 * 300));
+  // No deadline is waited for in vain.
+  cluster_.FailNext("fake:1", {WithRetryAfter(busy, absl::Hours(1))});
+  const absl::Time before = timer_->Now();
+  EXPECT_EQ(Lookup(Clicks()).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(timer_->Now(), before);
 }
 
 TEST_F(ClientTest, StalePlanIsRefreshedAndOnlyTheRefusedShareIsSentAgain) {

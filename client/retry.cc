@@ -55,7 +55,7 @@ Remedy RemedyFor(const absl::Status& status) {
   }
 }
 
-absl::Duration Backoff::Next(Remedy remedy, int attempt) {
+absl::Duration Backoff::Next(Remedy remedy, int attempt, absl::Duration hint) {
   const absl::Duration first = remedy == Remedy::kSlowDown      ? kSlowDownFirst
                                : remedy == Remedy::kRefreshPlan ? kRefreshFirst
                                                                 : kRetryFirst;
@@ -63,7 +63,8 @@ absl::Duration Backoff::Next(Remedy remedy, int attempt) {
   const int doublings = std::clamp(attempt - patient, 0, 10);
   const absl::Duration full = std::min(first * (1 << doublings), kBackoffMax);
   MutexLock lock(mu_);
-  return full * std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+  const double jitter = std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+  return std::max(full * jitter, hint * (0.75 + jitter / 2));
 }
 
 }  // namespace embla::client

@@ -51,8 +51,9 @@ class Backoff {
  public:
   explicit Backoff(std::uint64_t seed) : random_(seed) {}
 
-  // Before attempt `attempt` + 1; attempts count from 1.
-  absl::Duration Next(Remedy remedy, int attempt);
+  // Before attempt `attempt` + 1; attempts count from 1. At least `hint`, which the node has asked
+  // for, and up to a quarter more, so that clients who were told the same spread out.
+  absl::Duration Next(Remedy remedy, int attempt, absl::Duration hint = absl::ZeroDuration());
 
  private:
   Mutex mu_;

@@ -85,6 +85,8 @@ inline constexpr MetricInfo kMetrics[] = {
     {"embla_descriptors_max", kGauge, "Files and sockets this process may have open."},
     {"embla_held_bytes", kGauge,
      "Bytes of requests in flight, and of replies nobody has read yet."},
+    {"embla_quota_refusals_total", kCounter,
+     "Requests refused since a trainer's quota was used up."},
     {"embla_kept_heap_bytes", kGauge,
      "Bytes that were freed and that malloc keeps for requests to come, at the last look."},
     // Shard servers.

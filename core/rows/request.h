@@ -48,6 +48,13 @@ struct LookupBatch {
   std::vector<LookupPart> parts;
 };
 
+// Ids of all parts.
+inline std::size_t RowsOf(const LookupBatch& batch) {
+  std::size_t rows = 0;
+  for (const LookupPart& part : batch.parts) rows += part.ids.size();
+  return rows;
+}
+
 // Gradients of one table and one column range, row-major, `columns()` per row.
 //   kRows    one gradient row per id
 //   kBags    one gradient row per bag: the gradient of the pooled output
@@ -121,5 +128,12 @@ struct UpdateBatch {
   bool is_step = false;
   std::vector<UpdateName> contributors = {};
 };
+
+// Ids of all parts.
+inline std::size_t RowsOf(const UpdateBatch& batch) {
+  std::size_t rows = 0;
+  for (const UpdatePart& part : batch.parts) rows += part.ids.size();
+  return rows;
+}
 
 }  // namespace embla

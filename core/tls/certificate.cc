@@ -10,15 +10,11 @@
 
 #include "absl/strings/escaping.h"
 #include "core/base/file.h"
-#include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/tls/openssl_handles.h"
 
 namespace embla {
 namespace {
-
-// How old what is known of the files may be.
-constexpr absl::Duration kReadEvery = absl::Seconds(1);
 
 absl::Time TimeFrom(const ASN1_TIME* time) {
   std::tm parts{};
@@ -227,53 +223,34 @@ absl::StatusOr<std::string> ReadStatedFile(const char* flag, const std::string& 
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", content.status().message()));
 }
 
-absl::StatusOr<std::shared_ptr<const TrustedAuthorities::Trust>> TrustedAuthorities::Read() const {
+absl::StatusOr<std::shared_ptr<const TrustedAuthorities::Trust>> TrustedAuthorities::Read(
+    const std::string& authorities_file, const std::string& revoked_directory,
+    const std::shared_ptr<const Trust>& before) {
   auto trust = std::make_shared<Trust>();
-  trust->files = StateOf(authorities_file_, revoked_directory_);
-  EMBLA_ASSIGN_OR_RETURN(const std::string pem, ReadStatedFile("--tls-ca", authorities_file_));
+  trust->files = StateOf(authorities_file, revoked_directory);
+  if (before != nullptr && before->files == trust->files) return before;
+  EMBLA_ASSIGN_OR_RETURN(const std::string pem, ReadStatedFile("--tls-ca", authorities_file));
   const openssl::Certificates authorities = CertificatesIn(pem);
   if (sk_X509_num(authorities.get()) == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--tls-ca ", authorities_file_, " has no certificate in PEM"));
+        absl::StrCat("--tls-ca ", authorities_file, " has no certificate in PEM"));
   }
   trust->store.reset(X509_STORE_new());
   for (int i = 0; i < sk_X509_num(authorities.get()); ++i) {
     X509_STORE_add_cert(trust->store.get(), sk_X509_value(authorities.get(), i));
   }
-  if (!revoked_directory_.empty()) {
-    EMBLA_RETURN_IF_ERROR(AddLists(revoked_directory_, *trust->store));
+  if (!revoked_directory.empty()) {
+    EMBLA_RETURN_IF_ERROR(AddLists(revoked_directory, *trust->store));
   }
   return trust;
 }
 
-absl::Status TrustedAuthorities::Load() {
-  EMBLA_ASSIGN_OR_RETURN(std::shared_ptr<const Trust> read, Read());
-  MutexLock lock(mu_);
-  trust_ = std::move(read);
-  return absl::OkStatus();
-}
-
-std::shared_ptr<const TrustedAuthorities::Trust> TrustedAuthorities::Current(absl::Time now) {
-  std::shared_ptr<const Trust> trust;
-  {
-    MutexLock lock(mu_);
-    trust = trust_;
-    if (now >= read_at_ && now - read_at_ < kReadEvery) return trust;
-    read_at_ = now;
-  }
-  if (trust != nullptr && trust->files == StateOf(authorities_file_, revoked_directory_)) {
-    return trust;
-  }
-  absl::StatusOr<std::shared_ptr<const Trust>> read = Read();
-  MutexLock lock(mu_);
-  if (read.ok()) {
-    trust_ = *std::move(read);
-  } else {
-    LogWarning("tls", "authorities cannot be read again, the ones before stay reason=",
-               Message(read.status()));
-  }
-  return trust_;
-}
+TrustedAuthorities::TrustedAuthorities(const std::string& authorities_file,
+                                       const std::string& revoked_directory)
+    : trust_("tls", "authorities",
+             [authorities_file, revoked_directory](const std::shared_ptr<const Trust>& before) {
+               return Read(authorities_file, revoked_directory, before);
+             }) {}
 
 CertificateVerdict TrustedAuthorities::Verify(std::string_view chain_pem, Purpose purpose,
                                               std::string_view cluster, absl::Time now) {
@@ -281,7 +258,7 @@ CertificateVerdict TrustedAuthorities::Verify(std::string_view chain_pem, Purpos
   if (sk_X509_num(chain.get()) == 0) {
     return Refuse(TlsRefusal::kMissing, "no certificate was shown");
   }
-  const std::shared_ptr<const Trust> trust = Current(now);
+  const std::shared_ptr<const Trust> trust = trust_.Current(now);
   if (trust == nullptr) return Refuse(TlsRefusal::kOther, "no authority is known");
   X509* const leaf = sk_X509_value(chain.get(), 0);
   const CertificateFacts facts = FactsOf(*leaf);

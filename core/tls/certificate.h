@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/base/mutex.h"
+#include "core/base/fresh_content.h"
 #include "core/tls/identity.h"
 
 namespace embla {
@@ -63,12 +63,10 @@ class TrustedAuthorities {
  public:
   // `revoked_directory` has files in PEM of any name with certificate revocation lists; a list
   // covers the certificates of its issuer. Empty: nothing is revoked.
-  TrustedAuthorities(std::string authorities_file, std::string revoked_directory)
-      : authorities_file_(std::move(authorities_file)),
-        revoked_directory_(std::move(revoked_directory)) {}
+  TrustedAuthorities(const std::string& authorities_file, const std::string& revoked_directory);
 
   // InvalidArgument and NotFound name the file.
-  absl::Status Load();
+  absl::Status Load() { return trust_.Load(); }
 
   enum class Purpose : std::uint8_t { kClient, kServer };
   // Judges the first certificate of `chain_pem`; the others may link it to an authority. `cluster`
@@ -79,16 +77,12 @@ class TrustedAuthorities {
  private:
   struct Trust;
 
-  // The present one. After an error the one before, if there is one.
-  std::shared_ptr<const Trust> Current(absl::Time now);
-  absl::StatusOr<std::shared_ptr<const Trust>> Read() const;
+  // Returns `before` where no file has changed.
+  static absl::StatusOr<std::shared_ptr<const Trust>> Read(
+      const std::string& authorities_file, const std::string& revoked_directory,
+      const std::shared_ptr<const Trust>& before);
 
-  const std::string authorities_file_;
-  const std::string revoked_directory_;
-
-  Mutex mu_;
-  std::shared_ptr<const Trust> trust_ ABSL_GUARDED_BY(mu_);
-  absl::Time read_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  FreshContent<Trust> trust_;
 };
 
 }  // namespace embla

@@ -117,8 +117,8 @@ absl::StatusOr<std::shared_ptr<Tls>> Tls::Load(const TlsFiles& files) {
   EMBLA_RETURN_IF_ERROR(tls->authorities_->Load());
   if (tls->tokens_ != nullptr) EMBLA_RETURN_IF_ERROR(tls->tokens_->Load());
   if (tls->own_token_ != nullptr) {
-    EMBLA_ASSIGN_OR_RETURN(const std::string token, tls->own_token_->Read());
-    EMBLA_ASSIGN_OR_RETURN(tls->identity_, ClaimOf(token));
+    EMBLA_RETURN_IF_ERROR(tls->own_token_->Load());
+    EMBLA_ASSIGN_OR_RETURN(tls->identity_, ClaimOf(tls->own_token_->Current(absl::Now())));
     tls->watched_ = Watch(files);
     return tls;
   }

@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/file.h"
-#include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
@@ -24,8 +23,6 @@
 namespace embla {
 namespace {
 
-// How old what is known of a file may be.
-constexpr absl::Duration kFileReadEvery = absl::Seconds(1);
 constexpr std::size_t kSecretDigits = 64;
 constexpr std::string_view kUriScheme = "spiffe://";
 
@@ -93,11 +90,41 @@ absl::StatusOr<Line> ParseLine(std::string_view text) {
   return line;
 }
 
+using TokensByIdentity = std::map<std::string, std::vector<Accepted>>;
+
+absl::Status ReadTokens(const std::string& file, TokensByIdentity& by_identity) {
+  EMBLA_ASSIGN_OR_RETURN(const std::string content, ReadStatedFile("--tokens", file));
+  std::size_t number = 0;
+  std::size_t tokens = 0;
+  for (const absl::string_view piece : absl::StrSplit(content, '\n')) {
+    ++number;
+    const absl::string_view text = absl::StripAsciiWhitespace(piece);
+    if (text.empty() || text.front() == '#') continue;
+    const absl::StatusOr<Line> line = ParseLine(ToStd(text));
+    if (!line.ok()) {
+      return Annotate(line.status(), absl::StrCat("--tokens ", file, ", line ", number));
+    }
+    by_identity[line->key].push_back(line->accepted);
+    if (++tokens > AcceptedTokens::kTokensMax) {
+      return absl::InvalidArgumentError(absl::StrCat("--tokens ", file, " has more than ",
+                                                     AcceptedTokens::kTokensMax, " tokens"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadToken(const std::string& file) {
+  EMBLA_ASSIGN_OR_RETURN(const std::string text, ReadStatedFile("--token-file", file));
+  std::string token(absl::StripAsciiWhitespace(text));
+  const absl::Status claim = ClaimOf(token).status();
+  if (claim.ok()) return token;
+  return absl::InvalidArgumentError(absl::StrCat("--token-file ", file, ": ", claim.message()));
+}
+
 }  // namespace
 
 struct AcceptedTokens::Content {
-  std::string text;
-  std::map<std::string, std::vector<Accepted>> by_identity;
+  TokensByIdentity by_identity;
 };
 
 absl::StatusOr<std::string> NewToken(const Identity& identity) {
@@ -127,54 +154,13 @@ absl::StatusOr<Identity> ClaimOf(std::string_view token) {
   return identity;
 }
 
-absl::StatusOr<std::shared_ptr<const AcceptedTokens::Content>> AcceptedTokens::Read() const {
-  auto content = std::make_shared<Content>();
-  EMBLA_ASSIGN_OR_RETURN(content->text, ReadStatedFile("--tokens", file_));
-  std::size_t number = 0;
-  std::size_t tokens = 0;
-  for (const absl::string_view piece : absl::StrSplit(content->text, '\n')) {
-    ++number;
-    const absl::string_view text = absl::StripAsciiWhitespace(piece);
-    if (text.empty() || text.front() == '#') continue;
-    const absl::StatusOr<Line> line = ParseLine(ToStd(text));
-    if (!line.ok()) {
-      return Annotate(line.status(), absl::StrCat("--tokens ", file_, ", line ", number));
-    }
-    content->by_identity[line->key].push_back(line->accepted);
-    if (++tokens > kTokensMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--tokens ", file_, " has more than ", kTokensMax, " tokens"));
-    }
-  }
-  return content;
-}
-
-absl::Status AcceptedTokens::Load() {
-  EMBLA_ASSIGN_OR_RETURN(std::shared_ptr<const Content> content, Read());
-  MutexLock lock(mu_);
-  content_ = std::move(content);
-  return absl::OkStatus();
-}
-
-std::shared_ptr<const AcceptedTokens::Content> AcceptedTokens::Current(absl::Time now) {
-  std::shared_ptr<const Content> before;
-  {
-    MutexLock lock(mu_);
-    before = content_;
-    if (now >= read_at_ && now - read_at_ < kFileReadEvery) return before;
-    read_at_ = now;
-  }
-  // Every second at most: the file is small, and a change within the same second is one, too.
-  absl::StatusOr<std::shared_ptr<const Content>> read = Read();
-  if (!read.ok()) {
-    LogWarning("tls",
-               "tokens cannot be read again, the ones before stay reason=", Message(read.status()));
-    return before;
-  }
-  MutexLock lock(mu_);
-  content_ = *std::move(read);
-  return content_;
-}
+AcceptedTokens::AcceptedTokens(const std::string& file)
+    : content_("tls", "tokens",
+               [file](const auto&) -> absl::StatusOr<std::shared_ptr<const Content>> {
+                 auto content = std::make_shared<Content>();
+                 EMBLA_RETURN_IF_ERROR(ReadTokens(file, content->by_identity));
+                 return content;
+               }) {}
 
 absl::StatusOr<Identity> AcceptedTokens::Verify(std::string_view token, std::string_view cluster,
                                                 absl::Time now) {
@@ -185,7 +171,7 @@ absl::StatusOr<Identity> AcceptedTokens::Verify(std::string_view token, std::str
         absl::StrCat(what, " is of another cluster than ", ToAbsl(cluster)));
   }
   const Hash hash = HashOf(token);
-  const std::shared_ptr<const Content> content = Current(now);
+  const std::shared_ptr<const Content> content = content_.Current(now);
   std::optional<absl::Time> end;
   if (content != nullptr) {
     const auto found = content->by_identity.find(KeyOf(claim.role, claim.name));
@@ -201,24 +187,16 @@ absl::StatusOr<Identity> AcceptedTokens::Verify(std::string_view token, std::str
       what, " ended at ", absl::FormatTime(absl::RFC3339_sec, *end, absl::UTCTimeZone())));
 }
 
-absl::StatusOr<std::string> TokenFile::Read() const {
-  EMBLA_ASSIGN_OR_RETURN(const std::string text, ReadStatedFile("--token-file", file_));
-  std::string token(absl::StripAsciiWhitespace(text));
-  const absl::Status claim = ClaimOf(token).status();
-  if (claim.ok()) return token;
-  return absl::InvalidArgumentError(absl::StrCat("--token-file ", file_, ": ", claim.message()));
-}
+TokenFile::TokenFile(const std::string& file)
+    : token_("tls", "the token",
+             [file](const auto&) -> absl::StatusOr<std::shared_ptr<const std::string>> {
+               EMBLA_ASSIGN_OR_RETURN(std::string token, ReadToken(file));
+               return std::make_shared<const std::string>(std::move(token));
+             }) {}
 
 std::string TokenFile::Current(absl::Time now) {
-  {
-    MutexLock lock(mu_);
-    if (now >= read_at_ && now - read_at_ < kFileReadEvery) return token_;
-    read_at_ = now;
-  }
-  const absl::StatusOr<std::string> read = Read();
-  MutexLock lock(mu_);
-  if (read.ok()) token_ = *read;
-  return token_;
+  const std::shared_ptr<const std::string> token = token_.Current(now);
+  return token == nullptr ? std::string() : *token;
 }
 
 }  // namespace embla

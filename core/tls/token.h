@@ -13,14 +13,13 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/base/mutex.h"
+#include "core/base/fresh_content.h"
 #include "core/tls/identity.h"
 
 namespace embla {
@@ -41,10 +40,10 @@ class AcceptedTokens {
   // Lines of a file: each second with calls it is read, and a call looks at all of its identity.
   static constexpr std::size_t kTokensMax = 10'000;
 
-  explicit AcceptedTokens(std::string file) : file_(std::move(file)) {}
+  explicit AcceptedTokens(const std::string& file);
 
   // InvalidArgument names the file, and the line.
-  absl::Status Load();
+  absl::Status Load() { return content_.Load(); }
 
   // The token's identity. Unauthenticated says why not: it is no token, of another cluster, not
   // accepted, or over. The time taken does not depend on how much of a secret is right.
@@ -53,33 +52,21 @@ class AcceptedTokens {
  private:
   struct Content;
 
-  absl::StatusOr<std::shared_ptr<const Content>> Read() const;
-  // The present one. After an error the one before.
-  std::shared_ptr<const Content> Current(absl::Time now);
-
-  const std::string file_;
-
-  Mutex mu_;
-  std::shared_ptr<const Content> content_ ABSL_GUARDED_BY(mu_);
-  absl::Time read_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  FreshContent<Content> content_;
 };
 
 // A client's token in a file, which is read again when it has changed. Thread safety: likewise.
 class TokenFile {
  public:
-  explicit TokenFile(std::string file) : file_(std::move(file)) {}
+  explicit TokenFile(const std::string& file);
 
   // InvalidArgument names the file: it cannot be read, or has no token.
-  absl::StatusOr<std::string> Read() const;
+  absl::Status Load() { return token_.Load(); }
   // After an error the one before; empty: there was none.
   std::string Current(absl::Time now);
 
  private:
-  const std::string file_;
-
-  Mutex mu_;
-  std::string token_ ABSL_GUARDED_BY(mu_);
-  absl::Time read_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  FreshContent<std::string> token_;
 };
 
 }  // namespace embla

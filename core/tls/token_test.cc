@@ -144,11 +144,11 @@ TEST(TokenFile, IsReadAgain) {
   const testing::TempDirectory directory;
   const std::string path = directory.path() + "/token";
   TokenFile file(path);
-  EXPECT_THAT(file.Read(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--token-file")));
+  EXPECT_THAT(file.Load(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--token-file")));
   const std::string first = *NewToken(kTrainer);
   const std::string second = *NewToken(kTrainer);
   ASSERT_THAT(AtomicWriteFile(path, first + "\n"), IsOk());
-  ASSERT_THAT(file.Read(), IsOk());
+  ASSERT_THAT(file.Load(), IsOk());
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
   EXPECT_EQ(file.Current(now), first);
   ASSERT_THAT(AtomicWriteFile(path, second), IsOk());

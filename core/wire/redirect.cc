@@ -10,6 +10,7 @@
 #include "core/base/text.h"
 #include "core/wire/status_codec.h"
 #include "embla/v1/redirect.pb.h"
+#include "embla/v1/status.pb.h"
 
 namespace embla::wire {
 namespace {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/retry_hint.h"
 #include "core/base/status_macros.h"
 #include "core/wire/large_fields.h"
 #include "core/wire/status_codec.h"
@@ -175,6 +176,8 @@ grpc::ByteBuffer EncodeStreamError(std::uint64_t sequence, const absl::Status& s
   envelope.set_sequence(sequence);
   envelope.set_code(static_cast<std::int32_t>(status.code()));
   envelope.set_message(StatusMessage(status));
+  envelope.set_retry_after_ms(
+      static_cast<std::uint32_t>(absl::ToInt64Milliseconds(RetryAfterOf(status))));
   return EncodeMessage(envelope, {});
 }
 
@@ -209,6 +212,10 @@ absl::StatusOr<StreamReply> DecodeStreamReply(grpc::ByteBuffer& bytes,
   reply.more = envelope.more();
   if (envelope.code() != 0) {
     reply.status = StatusFromCode(envelope.code(), envelope.message());
+    if (envelope.retry_after_ms() > 0 && !reply.status.ok()) {
+      reply.status =
+          WithRetryAfter(std::move(reply.status), absl::Milliseconds(envelope.retry_after_ms()));
+    }
   } else if (number == v1::StreamReply::kLookupFieldNumber) {
     reply.kind = StreamReply::Kind::kLookup;
     LookupReply decoded = FromMessage(lookup);

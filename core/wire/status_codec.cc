@@ -2,12 +2,16 @@
 
 #include <array>
 
+#include "absl/time/time.h"
+#include "core/base/retry_hint.h"
 #include "core/base/text.h"
+#include "embla/v1/status.pb.h"
 
 namespace embla::wire {
 namespace {
 
 constexpr std::int32_t kCodeMax = 16;  // UNAUTHENTICATED
+constexpr char kRetryInfoUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
 
 // Length of the UTF-8 character at the front of `text`, or 0 when there is none.
 std::size_t CharacterBytes(std::string_view text) {
@@ -29,6 +33,33 @@ std::size_t CharacterBytes(std::string_view text) {
   return length;
 }
 
+std::string RetryDetails(grpc::StatusCode code, const std::string& message, absl::Duration wait) {
+  v1::RetryInfo retry;
+  google::protobuf::Duration& delay = *retry.mutable_retry_delay();
+  delay.set_seconds(absl::IDivDuration(wait, absl::Seconds(1), &wait));
+  delay.set_nanos(static_cast<std::int32_t>(absl::ToInt64Nanoseconds(wait)));
+  v1::StatusDetails details;
+  details.set_code(code);
+  details.set_message(message);
+  google::protobuf::Any& detail = *details.add_details();
+  detail.set_type_url(kRetryInfoUrl);
+  detail.set_value(retry.SerializeAsString());
+  return details.SerializeAsString();
+}
+
+// Zero: there is none.
+absl::Duration RetryDelayIn(const std::string& serialized) {
+  v1::StatusDetails details;
+  if (!details.ParseFromString(serialized)) return absl::ZeroDuration();
+  for (const google::protobuf::Any& detail : details.details()) {
+    v1::RetryInfo retry;
+    if (detail.type_url() != kRetryInfoUrl || !retry.ParseFromString(detail.value())) continue;
+    return absl::Seconds(retry.retry_delay().seconds()) +
+           absl::Nanoseconds(retry.retry_delay().nanos());
+  }
+  return absl::ZeroDuration();
+}
+
 }  // namespace
 
 std::string StatusMessage(const absl::Status& status) {
@@ -46,7 +77,11 @@ std::string StatusMessage(const absl::Status& status) {
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   // Both enums are google.rpc.Code.
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), StatusMessage(status));
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  std::string message = StatusMessage(status);
+  const absl::Duration wait = RetryAfterOf(status);
+  if (wait == absl::ZeroDuration()) return grpc::Status(code, message);
+  return grpc::Status(code, message, RetryDetails(code, message, wait));
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {
@@ -56,7 +91,10 @@ absl::Status FromGrpc(const grpc::Status& status) {
         "this port does not serve the call: the coordinator serves trainers and shard servers at "
         "its --listen (7070), operators at its --admin-listen (7071), and nodes serve rows");
   }
-  return StatusFromCode(status.error_code(), status.error_message());
+  const absl::Status plain = StatusFromCode(status.error_code(), status.error_message());
+  if (status.error_details().empty()) return plain;
+  const absl::Duration wait = RetryDelayIn(status.error_details());
+  return wait == absl::ZeroDuration() ? plain : WithRetryAfter(plain, wait);
 }
 
 absl::Status StatusFromCode(std::int32_t code, std::string_view message) {

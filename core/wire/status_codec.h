@@ -1,4 +1,4 @@
-// absl::Status <-> gRPC status: the same sixteen codes, the same message.
+// absl::Status <-> gRPC status: the same sixteen codes, the same message, the same retry hint.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "core/base/retry_hint.h"
 #include "core/base/text.h"
 
 namespace embla::wire {
@@ -21,6 +22,21 @@ TEST(StatusCodec, EveryCodeAndItsMessageSurvive) {
 TEST(StatusCodec, UnknownCodesAreUnknown) {
   EXPECT_EQ(StatusFromCode(17, "x").code(), absl::StatusCode::kUnknown);
   EXPECT_EQ(StatusFromCode(-1, "x").code(), absl::StatusCode::kUnknown);
+}
+
+TEST(StatusCodec, ARetryHintSurvives) {
+  const absl::Status full = absl::ResourceExhaustedError("queue full");
+  for (const absl::Duration wait : {absl::Milliseconds(1), absl::Milliseconds(61'250)}) {
+    const absl::Status hinted = WithRetryAfter(full, wait);
+    EXPECT_EQ(FromGrpc(ToGrpc(hinted)), hinted);
+    EXPECT_EQ(RetryAfterOf(FromGrpc(ToGrpc(hinted))), wait);
+  }
+  EXPECT_TRUE(ToGrpc(full).error_details().empty());
+  // Whoever sends them: neither time runs backwards, nor is anybody put off for ever.
+  const absl::Duration never = RetryAfterOf(WithRetryAfter(full, absl::InfiniteDuration()));
+  EXPECT_EQ(never, absl::Hours(24));
+  EXPECT_EQ(RetryAfterOf(WithRetryAfter(full, absl::Seconds(-1))), absl::Milliseconds(1));
+  EXPECT_EQ(FromGrpc({grpc::StatusCode::RESOURCE_EXHAUSTED, "queue full", "no details"}), full);
 }
 
 TEST(StatusCodec, ACallThatAPortDoesNotServeNamesThePorts) {

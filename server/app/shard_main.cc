@@ -39,6 +39,7 @@ struct Flags {
   std::string gpu_cache = "0";
   std::string snapshot_after = "128MiB";
   std::string kept_heap = "512MiB";
+  std::string trainer_quotas;
   std::string port_file;
   LogFlags log;
   std::size_t descriptors_min = kDescriptorsMin;
@@ -52,6 +53,9 @@ void DefineLimits(CLI::App& app, Flags& flags) {
                  "Connections that one IP address, or one user of a unix socket, may have to one "
                  "listener")
       ->check(CLI::Range(1u, 1'000'000u));
+  app.add_option("--trainer-quotas", flags.trainer_quotas,
+                 "File of rows and bytes in flight, and rows a second, that trainers may have at "
+                 "this node, JSON; read again when it changes; empty: no quotas");
   app.add_option("--kept-heap", flags.kept_heap,
                  "Bytes of free memory kept for the next requests while requests come, at most "
                  "2GiB - 1; given back to the system within 10 s of rest. 0: malloc's own rules");
@@ -168,6 +172,11 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
     return enough;
   }
   WarnOfFailpoints();
+  if (!flags.trainer_quotas.empty()) {
+    flags.process.data.trainer_quotas = OpenTrainerQuotas(flags.trainer_quotas);
+    const absl::Status loaded = flags.process.data.trainer_quotas->Load();
+    if (!loaded.ok()) return loaded;
+  }
   absl::StatusOr<std::int64_t> memory = ParseBytes(flags.memory_per_device);
   if (!memory.ok()) return Annotate(memory.status(), "--memory-per-device");
   const absl::StatusOr<std::int64_t> gpu_cache = ParseBytes(flags.gpu_cache);

@@ -1,12 +1,21 @@
 #include "server/rpc/data_context.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/retry_hint.h"
 #include "core/base/status_macros.h"
 #include "server/rpc/access_rules.h"
 
 namespace embla {
+namespace {
+
+constexpr absl::Duration kHintMin = absl::Milliseconds(10);
+constexpr absl::Duration kHintMax = absl::Seconds(1);
+constexpr double kMeanWeight = 1.0 / 64;  // The newest request has it.
+
+}  // namespace
 
 absl::Status DataServiceOptions::Validate() const {
   if (deadline_default <= absl::ZeroDuration()) {
@@ -28,6 +37,7 @@ DataContext::DataContext(ShardNode& node, BufferPool& pool, Metrics* metrics,
       clock(Clock::Real()),
       shard(metrics),
       in_flight(options.in_flight, shard.held_bytes),
+      quotas(options.trainer_quotas, metrics),
       lookup(metrics, MethodMetrics::Side::kServer, "Lookup"),
       update(metrics, MethodMetrics::Side::kServer, "Update"),
       read_rows(metrics, MethodMetrics::Side::kServer, "ReadRows"),
@@ -60,9 +70,32 @@ absl::Status DataContext::CheckTables(const std::optional<Identity>& caller,
   return CheckTables(caller, tables);
 }
 
+absl::StatusOr<Admission> DataContext::Admit(const std::optional<Identity>& caller,
+                                             const InFlightHolder& holder, std::size_t rows,
+                                             std::size_t bytes) {
+  Admission admission;
+  EMBLA_ASSIGN_OR_RETURN(admission.memory, in_flight.Take(holder, bytes));
+  EMBLA_ASSIGN_OR_RETURN(admission.quota, quotas.Take(caller, holder, rows, bytes, clock.Now()));
+  return admission;
+}
+
+absl::Status DataContext::Answer(const absl::Status& status) const {
+  if (!absl::IsResourceExhausted(status) || RetryAfterOf(status) > absl::ZeroDuration()) {
+    return status;
+  }
+  const absl::Duration mean = absl::Seconds(mean_seconds.load(std::memory_order_relaxed));
+  return WithRetryAfter(status, std::clamp(mean, kHintMin, kHintMax));
+}
+
 void DataContext::Count(MethodMetrics& method, const absl::Status& status, absl::Time start,
                         std::size_t request_bytes, std::size_t reply_bytes) const {
-  method.Record(status.code(), clock.Now() - start, request_bytes, reply_bytes);
+  const absl::Duration took = clock.Now() - start;
+  method.Record(status.code(), took, request_bytes, reply_bytes);
+  if (!status.ok()) return;
+  // Where two threads meet, one of their requests is left out.
+  const double mean = mean_seconds.load(std::memory_order_relaxed);
+  mean_seconds.store(mean + (absl::ToDoubleSeconds(took) - mean) * kMeanWeight,
+                     std::memory_order_relaxed);
 }
 
 }  // namespace embla

@@ -1,12 +1,15 @@
 // The services that the handlers of the data service share.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/buffer.h"
 #include "core/base/clock.h"
@@ -16,6 +19,7 @@
 #include "core/tls/identity.h"
 #include "core/wire/request_codec.h"
 #include "server/rpc/in_flight_budget.h"
+#include "server/rpc/trainer_quotas.h"
 #include "server/shard/shard_node.h"
 
 namespace embla {
@@ -33,10 +37,17 @@ struct DataServiceOptions {
   std::uint32_t read_threads = 8;  // ReadRows calls that run at once.
   std::size_t reads_queued_max = 64;
   std::size_t read_ids_max = std::size_t{4} << 20;
+  std::shared_ptr<TrainerQuotaFile> trainer_quotas = nullptr;  // Null: nobody has a quota.
   absl::Duration read_stall_max = absl::Seconds(60);  // A reader that takes nothing is cut off.
   absl::Duration read_stall_beside_others_max = absl::Seconds(2);  // The same, while others wait.
 
   absl::Status Validate() const;
+};
+
+// The memory of a request in flight, and its part of its trainer's quota.
+struct Admission {
+  InFlightBudget::Hold memory;
+  TrainerQuotas::Hold quota;
 };
 
 // Thread safety: as its members; all of them may be used from any thread.
@@ -50,6 +61,15 @@ struct DataContext {
   absl::Status CheckTables(const std::optional<Identity>& caller, const LookupBatch& batch) const;
   absl::Status CheckTables(const std::optional<Identity>& caller, const UpdateBatch& batch) const;
 
+  // ResourceExhausted: there is no memory for the request, or a quota is used up.
+  absl::StatusOr<Admission> Admit(const std::optional<Identity>& caller,
+                                  const InFlightHolder& holder, std::size_t rows,
+                                  std::size_t bytes);
+
+  // `status` as it is answered: RESOURCE_EXHAUSTED with a hint. Unless it has one, that is how long
+  // requests take at present, since what holds memory and places in queues now is gone by then.
+  absl::Status Answer(const absl::Status& status) const;
+
   // A call with this result is over. Bytes are message bytes.
   void Count(MethodMetrics& method, const absl::Status& status, absl::Time start,
              std::size_t request_bytes, std::size_t reply_bytes) const;
@@ -60,6 +80,8 @@ struct DataContext {
   const Clock& clock;
   const ShardMetrics shard;
   InFlightBudget in_flight;
+  TrainerQuotas quotas;
+  mutable std::atomic<double> mean_seconds = 0;  // Time of requests that were answered lately.
   MethodMetrics lookup;
   MethodMetrics update;
   MethodMetrics read_rows;

@@ -38,18 +38,21 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
       : context_(context),
         method_(method),
         connection_(ConnectionOf(call)),
+        caller_(CallerOf(call)),
         reply_(reply),
         request_bytes_(request.Length()),
         start_(context.clock.Now()) {}
+
+  const std::optional<Identity>& caller() const { return caller_; }
 
   // Takes memory for the request and more. False: has answered that there is none.
   bool Admit(const LookupBatch& lookup, std::size_t more_bytes) {
     return Admit(lookup.session,
                  lookup.session == SessionId{} ? HolderOf(connection_) : HolderOf(lookup.session),
-                 request_bytes_ + more_bytes);
+                 RowsOf(lookup), request_bytes_ + more_bytes);
   }
   bool Admit(const UpdateBatch& update) {
-    return Admit(update.session, HolderOf(update), request_bytes_);
+    return Admit(update.session, HolderOf(update), RowsOf(update), request_bytes_);
   }
 
   // Either ends the call. This may be gone when they return.
@@ -60,7 +63,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   }
   void Fail(const absl::Status& status) {
     context_.Count(method_, status, start_, request_bytes_, 0);
-    Finish(wire::ToGrpc(status));
+    Finish(wire::ToGrpc(context_.Answer(status)));
   }
 
   void OnDone() override { delete this; }
@@ -70,24 +73,25 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
  private:
   ~UnaryCall() override = default;
 
-  bool Admit(SessionId session, const InFlightHolder& holder, std::size_t bytes) {
+  bool Admit(SessionId session, const InFlightHolder& holder, std::size_t rows, std::size_t bytes) {
     ShowOrigin(context_.node.sessions(), session, connection_);
-    absl::StatusOr<InFlightBudget::Hold> hold = context_.in_flight.Take(holder, bytes);
-    if (!hold.ok()) {
-      Fail(hold.status());
+    absl::StatusOr<Admission> admission = context_.Admit(caller_, holder, rows, bytes);
+    if (!admission.ok()) {
+      Fail(admission.status());
       return false;
     }
-    hold_ = *std::move(hold);
+    admission_ = *std::move(admission);
     return true;
   }
 
   DataContext& context_;   // Not owned; outlives this object.
   MethodMetrics& method_;  // Likewise.
   const ConnectionId connection_;
+  const std::optional<Identity> caller_;
   grpc::ByteBuffer* const reply_;  // gRPC's, until Finish.
   const std::size_t request_bytes_;
   const absl::Time start_;
-  InFlightBudget::Hold hold_;
+  Admission admission_;
 };
 
 absl::StatusOr<UnitWindows> ToWindows(const std::vector<wire::ReplicateWindow>& windows) {
@@ -189,7 +193,7 @@ grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,
     unary->Fail(lookup.status());
     return unary;
   }
-  if (const absl::Status may = context_.CheckTables(CallerOf(*call), lookup->batch); !may.ok()) {
+  if (const absl::Status may = context_.CheckTables(unary->caller(), lookup->batch); !may.ok()) {
     unary->Fail(may);
     return unary;
   }
@@ -225,7 +229,7 @@ grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
   }
   absl::Status granted =
       context_.node.sessions().Verify(update->batch.session, update->batch.proof);
-  if (granted.ok()) granted = context_.CheckTables(CallerOf(*call), update->batch);
+  if (granted.ok()) granted = context_.CheckTables(unary->caller(), update->batch);
   if (!granted.ok()) {
     unary->Fail(granted);
     return unary;

@@ -8,7 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/retry_hint.h"
 #include "core/base/testing/status_matchers.h"
+#include "core/wire/status_codec.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 #include "server/rpc/data_fixture.h"
 
@@ -128,6 +130,15 @@ TEST_F(DataServiceUnary, AGiganticRequestIsRefused) {
   const grpc::Status status = Lookup(LookupOf(std::vector<std::int64_t>(200'000)), reply);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(Lookup(LookupOf({1}), reply), IsOk());
+}
+
+TEST_F(DataServiceUnary, ARefusalForWantOfRoomSaysWhenToComeAgain) {
+  Start({.in_flight = {.strangers_bytes_max = 1}});
+  v1::LookupReply reply;
+  const absl::Status status = wire::FromGrpc(Lookup(LookupOf({1}), reply));
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_GE(RetryAfterOf(status), absl::Milliseconds(10));
+  EXPECT_LE(RetryAfterOf(status), absl::Seconds(1));
 }
 
 TEST_F(DataServiceUnary, TheNodeGetsTheCallersDeadlineOrTheDefault) {

@@ -154,7 +154,7 @@ void ReadRowsCall::WriteOrFinish() {
     StartWrite(&writes_.front());
   } else if (ended_) {
     finished_ = true;
-    Finish(wire::ToGrpc(result_));
+    Finish(wire::ToGrpc(context_.Answer(result_)));
   }
 }
 

@@ -87,7 +87,7 @@ void StreamCall::OnReadDone(bool ok) {
 void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes) {
   InFlight in_flight{.sequence = request.sequence,
                      .bytes = request_bytes,
-                     .hold = nullptr,
+                     .admission = nullptr,
                      .request_bytes = request_bytes,
                      .start = context_.clock.Now()};
   const absl::Time deadline =
@@ -100,13 +100,17 @@ void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes)
   absl::Status status = request.call.status();
   if (status.ok()) status = CheckOrigin(*request.call);
   InFlightHolder holder = HolderOf(connection_);
-  if (status.ok()) holder = ShownHolder(*request.call);
+  std::size_t rows = 0;
+  if (status.ok()) {
+    holder = ShownHolder(*request.call);
+    rows = std::visit([](const auto& call) { return RowsOf(call.batch); }, *request.call);
+  }
   const absl::Status admitted =
-      Admit(in_flight, holder, lookup == nullptr ? 0 : lookup->staged_bytes);
+      Admit(in_flight, holder, rows, lookup == nullptr ? 0 : lookup->staged_bytes);
   if (status.ok()) status = admitted;
   if (!status.ok()) {
     Reply(in_flight, request.is_update ? context_.update : context_.lookup, status,
-          {wire::EncodeStreamError(in_flight.sequence, status)});
+          {wire::EncodeStreamError(in_flight.sequence, context_.Answer(status))});
   } else if (lookup != nullptr) {
     ExecuteLookup(std::move(*lookup), in_flight, deadline);
   } else {
@@ -137,16 +141,16 @@ InFlightHolder StreamCall::ShownHolder(
   return session == SessionId{} ? HolderOf(connection_) : HolderOf(session);
 }
 
-absl::Status StreamCall::Admit(InFlight& request, const InFlightHolder& holder,
+absl::Status StreamCall::Admit(InFlight& request, const InFlightHolder& holder, std::size_t rows,
                                std::size_t bytes_beside) {
-  absl::StatusOr<InFlightBudget::Hold> hold =
-      context_.in_flight.Take(holder, request.bytes + bytes_beside);
-  if (hold.ok()) request.hold = std::make_shared<InFlightBudget::Hold>(*std::move(hold));
+  absl::StatusOr<Admission> admission =
+      context_.Admit(caller_, holder, rows, request.bytes + bytes_beside);
+  if (admission.ok()) request.admission = std::make_shared<Admission>(*std::move(admission));
   MutexLock lock(mu_);
   ++executing_;
   ++in_flight_;
   in_flight_bytes_ += request.bytes;
-  return hold.status();
+  return admission.status();
 }
 
 void StreamCall::ExecuteLookup(wire::LookupCall call, const InFlight& request,
@@ -173,7 +177,8 @@ void StreamCall::ExecuteLookup(wire::LookupCall call, const InFlight& request,
               {.plan_version = result->plan_version, .refused = std::move(result->refused)},
               result->rows, {.bytes_max = frame_bytes_max});
         } else {
-          messages.push_back(wire::EncodeStreamError(request.sequence, result.status()));
+          messages.push_back(
+              wire::EncodeStreamError(request.sequence, context_.Answer(result.status())));
         }
         Reply(answered, context_.lookup, result.status(), messages);
       });
@@ -185,13 +190,14 @@ void StreamCall::ExecuteUpdate(wire::UpdateCall call, const InFlight& request,
       std::move(call.batch), std::move(call.memory), deadline,
       [this, request](absl::StatusOr<UpdateResult> result) {
         std::vector<grpc::ByteBuffer> messages;
-        messages.push_back(result.ok()
-                               ? wire::EncodeStreamUpdateReply(
-                                     request.sequence, {.plan_version = result->plan_version,
-                                                        .duplicate = result->duplicate,
-                                                        .refused = result->refused,
-                                                        .refused_claims = result->refused_claims})
-                               : wire::EncodeStreamError(request.sequence, result.status()));
+        messages.push_back(
+            result.ok()
+                ? wire::EncodeStreamUpdateReply(request.sequence,
+                                                {.plan_version = result->plan_version,
+                                                 .duplicate = result->duplicate,
+                                                 .refused = result->refused,
+                                                 .refused_claims = result->refused_claims})
+                : wire::EncodeStreamError(request.sequence, context_.Answer(result.status())));
         Reply(request, context_.update, result.status(), messages);
       });
 }
@@ -216,7 +222,7 @@ void StreamCall::Reply(const InFlight& request, MethodMetrics& method, const abs
       const bool last = i + 1 == messages.size();
       writes_.push_back({.message = messages[i],
                          .released_bytes = last ? request.bytes : 0,
-                         .hold = request.hold,
+                         .admission = request.admission,
                          .last = last});
     }
     if (broken_) Abandon();

@@ -63,7 +63,7 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     std::uint64_t sequence = 0;
     std::size_t bytes = 0;  // Counted against stream_bytes_max.
     // Shared by the copies of this; released with the reply.
-    std::shared_ptr<InFlightBudget::Hold> hold;
+    std::shared_ptr<Admission> admission;
     std::size_t request_bytes = 0;
     absl::Time start;
     std::size_t sent_bytes = 0;  // Rows that went before the end of the request.
@@ -71,15 +71,16 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   struct Write {
     grpc::ByteBuffer message;
     std::size_t released_bytes = 0;  // Once written.
-    std::shared_ptr<InFlightBudget::Hold> hold = nullptr;
+    std::shared_ptr<Admission> admission = nullptr;
     bool last = false;  // True: last message of its request.
   };
 
   ~StreamCall() override = default;
 
   void Execute(wire::StreamRequest request, std::size_t request_bytes);
-  // Counts a request as in flight; RESOURCE_EXHAUSTED when there is no memory for it.
-  absl::Status Admit(InFlight& request, const InFlightHolder& holder, std::size_t bytes_beside);
+  // Counts a request as in flight; RESOURCE_EXHAUSTED: see DataContext::Admit.
+  absl::Status Admit(InFlight& request, const InFlightHolder& holder, std::size_t rows,
+                     std::size_t bytes_beside);
   // A lookup's session is 0 afterwards unless it is open (request_origin.h).
   absl::Status CheckOrigin(std::variant<wire::LookupCall, wire::UpdateCall>& call);
   // Returns the holder charged for a call whose origin is right; the connection has shown its

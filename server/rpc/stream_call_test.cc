@@ -179,6 +179,7 @@ TEST_F(StreamCallTest, StreamsTogetherHoldNoMoreThanTheLimit) {
   ASSERT_TRUE(second->Write(Request(2, LookupOf({1}, 250))));
   ASSERT_TRUE(second->Read(&reply));
   EXPECT_EQ(reply.code(), static_cast<int>(grpc::StatusCode::RESOURCE_EXHAUSTED));
+  EXPECT_GE(reply.retry_after_ms(), 10u);
   node_.Release();
   ASSERT_TRUE(first->Read(&reply));
   EXPECT_EQ(reply.code(), 0);

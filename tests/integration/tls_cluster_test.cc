@@ -2,6 +2,7 @@
 // while certificates are renewed, connections end by age, and one trainer is revoked.
 #include <atomic>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -321,6 +322,50 @@ TEST(TlsCluster, RenewalAgeAndRevocationFailNoCallOfOthers) {
   EXPECT_THAT(calls.Stop(), IsOk());
   EXPECT_GT(streams.updates(), 0);
   EXPECT_GT(calls.updates(), 0);
+}
+
+// Reads rows of 50 ids.
+absl::Status ReadFifty(client::Client& client) {
+  std::vector<std::int64_t> ids(50);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<float> rows(ids.size() * kDim);
+  client::FeatureLookup lookup{.table = "t", .ids = ids, .rows_out = rows};
+  return client.Lookup({&lookup, 1}, {});
+}
+
+TEST(TlsCluster, ATrainerBeyondItsQuotaWaitsAndNobodyElseDoes) {
+  const TestAuthority authority;
+  const TempDirectory directory;
+  const std::string quotas = directory.path() + "/quotas.json";
+  ASSERT_THAT(AtomicWriteFile(quotas, R"({"slow": {"rows_per_second": 200}})"), IsOk());
+  const auto cluster = ProcessCluster::Start(
+      {.nodes = 1, .shard_flags = {"--trainer-quotas", quotas}, .authority = &authority});
+  ASSERT_THAT(cluster, IsOk());
+  const auto [created, exit_code] = (*cluster)->Embla(kTable);
+  ASSERT_EQ(exit_code, 0) << created;
+  for (const client::Transport transport :
+       {client::Transport::kStream, client::Transport::kUnary}) {
+    const auto connect = [&](const std::string& name) {
+      return (*cluster)->Connect(
+          {.transport = transport, .tls = (*cluster)->Certificate(Role::kTrainer, name)});
+    };
+    const auto slow = connect("slow");
+    const auto fast = connect("fast");
+    ASSERT_THAT(slow, IsOk());
+    ASSERT_THAT(fast, IsOk());
+    // The quota has a second's tolerance, and the last request may be beyond it.
+    constexpr int kSlowCalls = 13;
+    const absl::Time begin = absl::Now();
+    std::thread slow_calls([&] {
+      for (int i = 0; i < kSlowCalls; ++i) EXPECT_THAT(ReadFifty(**slow), IsOk());
+    });
+    for (int i = 0; i < 10 * kSlowCalls; ++i) EXPECT_THAT(ReadFifty(**fast), IsOk());
+    const absl::Duration fast_took = absl::Now() - begin;
+    slow_calls.join();
+    const absl::Duration slow_took = absl::Now() - begin;
+    EXPECT_GE(slow_took, absl::Seconds((kSlowCalls - 1) * 50.0 / 200 - 1));
+    EXPECT_LT(fast_took, slow_took);
+  }
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ constexpr std::string_view kOfCoordinators =
     "admin-listen admin-advertise audit-log state-dir state etcd-ca etcd-cert etcd-key lease-ms "
     "dead-after-ms session-lease-ms";
 constexpr std::string_view kOfShards =
-    "kept-heap name accept-loss coordinator await-coordinator devices collectives "
+    "kept-heap trainer-quotas name accept-loss coordinator await-coordinator devices collectives "
     "memory-per-device gpu-cache gpu-cache-policy threads-per-device data-dir durability "
     "snapshot-after";
 

@@ -1,0 +1,216 @@
+// The cost of a refusal to a node, beside that of the same request when it is served.
+//
+// One node with one device; requests of 4,096 ids, dim 64, fp32, on one stream, four in flight. In
+// each round they are served, and then refused, since the quota of the node's file is used up. The
+// cost is the processor time of the node's process, system calls included, per request.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
+#include "core/base/testing/temp_directory.h"
+#include "embla/v1/coordinator.grpc.pb.h"
+#include "embla/v1/data.grpc.pb.h"
+#include "tests/testing/process_cluster.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
+using ::embla::testing::ProcessCluster;
+using ::embla::testing::TempDirectory;
+
+constexpr std::uint32_t kIds = 4096;
+constexpr std::uint32_t kDim = 64;
+constexpr std::int64_t kRows = 200'000;
+constexpr int kInFlight = 4;
+
+double ProcessorSeconds(pid_t pid) {
+  std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
+  std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+  long long user = 0;
+  long long system = 0;
+  const std::string rest = text.substr(text.rfind(')') + 2);
+  EXPECT_EQ(std::sscanf(rest.c_str(), "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lld %lld",
+                        &user, &system),
+            2);
+  return static_cast<double>(user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+// Requests of one kind over a stream of their own.
+class Requests {
+ public:
+  Requests(const std::string& node, const v1::StreamRequest& request)
+      : stub_(v1::DataService::NewStub(Channel(node))), request_(request) {
+    stream_ = stub_->Stream(&context_);
+  }
+
+  // Sends `count` requests and reads their answers; returns how many were served.
+  int Run(int count) {
+    int served = 0;
+    int answered = 0;
+    int sent = 0;
+    while (answered < count) {
+      while (sent < count && sent - answered < kInFlight) {
+        Write();
+        ++sent;
+      }
+      v1::StreamReply reply;
+      EXPECT_TRUE(stream_->Read(&reply));
+      const bool is_refusal = reply.code() == static_cast<int>(grpc::RESOURCE_EXHAUSTED);
+      EXPECT_TRUE(reply.code() == 0 || is_refusal) << reply.message();
+      if (reply.more()) continue;
+      ++answered;
+      served += is_refusal ? 0 : 1;
+    }
+    return served;
+  }
+
+ private:
+  static std::shared_ptr<grpc::Channel> Channel(const std::string& address) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  }
+
+  void Write() {
+    request_.set_sequence(++sequence_);
+    if (request_.has_update()) {
+      request_.mutable_update()->set_seq(sequence_);
+      request_.mutable_update()->set_step(sequence_);
+      // Refused ones are given up.
+      request_.mutable_update()->set_first_incomplete(
+          std::max<std::uint64_t>(sequence_, kInFlight) - kInFlight + 1);
+    }
+    EXPECT_TRUE(stream_->Write(request_));
+  }
+
+  const std::unique_ptr<v1::DataService::Stub> stub_;
+  grpc::ClientContext context_;
+  v1::StreamRequest request_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::StreamRequest, v1::StreamReply>> stream_;
+  std::uint64_t sequence_ = 0;
+};
+
+template <typename Request, typename Part>
+void FillPart(const v1::OpenSessionReply& session, std::uint64_t plan_version, Request& request,
+              Part& part) {
+  std::mt19937_64 random(1);
+  std::vector<std::int64_t> ids(kIds);
+  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % kRows);
+  request.set_plan_version(plan_version);
+  request.set_session(session.session());
+  request.set_session_proof(session.proof());
+  request.set_wire_dtype(v1::WIRE_DTYPE_FP32);
+  request.set_ids(std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * 8));
+  part.set_table_id(1);
+  part.set_column_end(kDim);
+  part.set_ids_count(kIds);
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+class RefusalCost : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_THAT(AtomicWriteFile(quotas_, "{}"), IsOk());
+    auto cluster = ProcessCluster::Start(
+        {.nodes = 1, .devices_per_node = 1, .shard_flags = {"--trainer-quotas", quotas_}});
+    ASSERT_THAT(cluster, IsOk());
+    cluster_ = *std::move(cluster);
+    const auto [created, exit_code] =
+        cluster_->Embla(absl::StrCat("table create --name t --rows ", kRows, " --dim ", kDim,
+                                     " --sharding row_wise --optimizer sgd --learning-rate 0.01"));
+    ASSERT_EQ(exit_code, 0) << created;
+    ASSERT_THAT(cluster_->AwaitPlan(), IsOk());
+    const auto coordinator = v1::CoordinatorService::NewStub(
+        grpc::CreateChannel(cluster_->coordinator_address(), grpc::InsecureChannelCredentials()));
+    v1::OpenSessionRequest open;
+    open.set_client_nonce(1);
+    grpc::ClientContext opening;
+    ASSERT_THAT(coordinator->OpenSession(&opening, open, &session_), IsOk());
+    v1::PlanDelta plan;
+    grpc::ClientContext asking;
+    ASSERT_THAT(coordinator->GetPlan(&asking, v1::GetPlanRequest(), &plan), IsOk());
+    plan_version_ = plan.version();
+  }
+
+  // The ratio of the costs.
+  double Measure(const v1::StreamRequest& request) {
+    Requests requests(cluster_->node_address(0), request);
+    std::vector<double> ratios;
+    for (int round = 0; round < kRounds; ++round) {
+      const double served = Cost(requests, true, kRequests);
+      const double refused = Cost(requests, false, 4 * kRequests);
+      std::printf("served %.1f us, refused %.1f us\n", 1e6 * served, 1e6 * refused);
+      ratios.push_back(refused / served);
+    }
+    return Median(ratios);
+  }
+
+  // Seconds of a request.
+  double Cost(Requests& requests, bool is_served, int count) {
+    const std::string quota = is_served ? "{}" : R"({"*": {"rows_per_second": 1}})";
+    EXPECT_THAT(AtomicWriteFile(quotas_, quota), IsOk());
+    EXPECT_TRUE(AwaitFor([&] { return (requests.Run(1) == 1) == is_served; }, absl::Seconds(60),
+                         "the node reads the file"));
+    const pid_t node = cluster_->node(0).pid();
+    const double before = ProcessorSeconds(node);
+    EXPECT_EQ(requests.Run(count), is_served ? count : 0);
+    return (ProcessorSeconds(node) - before) / count;
+  }
+
+  static constexpr int kRounds = 3;
+  static constexpr int kRequests = 500;
+
+  const TempDirectory directory_;
+  const std::string quotas_ = directory_.path() + "/quotas.json";
+  std::unique_ptr<ProcessCluster> cluster_;
+  v1::OpenSessionReply session_;
+  std::uint64_t plan_version_ = 0;
+};
+
+// Most of it is gRPC's, for a message there and one back (docs/benchmarks.md, "Overload").
+TEST_F(RefusalCost, OfALookupIsSmall) {
+  v1::StreamRequest lookup;
+  v1::LookupPart& part = *lookup.mutable_lookup()->add_parts();
+  FillPart(session_, plan_version_, *lookup.mutable_lookup(), part);
+  part.set_pooling(v1::POOLING_NONE);
+  const double ratio = Measure(lookup);
+  std::printf("lookups: %.3f\n", ratio);
+  EXPECT_LE(ratio, 0.2);
+}
+
+// The gradients, 1 MiB, have to be received before anything is known of them.
+TEST_F(RefusalCost, OfAnUpdateIsThatOfItsBytes) {
+  v1::StreamRequest update;
+  v1::UpdatePart& part = *update.mutable_update()->add_parts();
+  FillPart(session_, plan_version_, *update.mutable_update(), part);
+  part.set_form(v1::GRADIENT_FORM_ROWS);
+  update.mutable_update()->set_gradients(std::string(std::size_t{kIds} * kDim * 4, '\0'));
+  const double ratio = Measure(update);
+  std::printf("updates: %.3f\n", ratio);
+  EXPECT_LE(ratio, 0.8);
+}
+
+}  // namespace
+}  // namespace embla
