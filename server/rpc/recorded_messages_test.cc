@@ -93,7 +93,7 @@ void AddFile(const google::protobuf::FileDescriptor& file, std::vector<std::stri
 TEST(RecordedMessages, EveryFieldAndMethodIsAsItWas) {
   std::vector<std::string> lines;
   for (const char* const name :
-       {"admin", "coordinator", "data", "inspect", "plan", "redirect", "types"}) {
+       {"admin", "coordinator", "data", "inspect", "plan", "redirect", "status", "types"}) {
     const auto* const file = google::protobuf::DescriptorPool::generated_pool()->FindFileByName(
         absl::StrCat("embla/v1/", name, ".proto"));
     ASSERT_NE(file, nullptr) << name;
