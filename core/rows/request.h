@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,8 +14,10 @@
 #include "core/base/buffer.h"
 #include "core/base/ids.h"
 #include "core/base/session_proof.h"
+#include "core/base/trace_context.h"
 #include "core/plan/table_spec.h"
 #include "core/plan/unit_set.h"
+#include "core/rows/device_times.h"
 
 namespace embla {
 
@@ -46,6 +49,9 @@ struct LookupBatch {
   // Whether the sender understands an answer that names units on the move instead of rows.
   bool takes_refused = false;
   std::vector<LookupPart> parts;
+  TraceContext trace = {};  // The span of the message; not set: it is not traced.
+  // On a node: where devices say how long they have had it; null: nobody wants to know.
+  std::shared_ptr<DeviceTimes> device_times = nullptr;
 };
 
 // Ids of all parts.
@@ -127,6 +133,8 @@ struct UpdateBatch {
   // A whole step, which a node makes of the contributions that have come; theirs may be none.
   bool is_step = false;
   std::vector<UpdateName> contributors = {};
+  TraceContext trace = {};  // This and the next: those of LookupBatch.
+  std::shared_ptr<DeviceTimes> device_times = nullptr;
 };
 
 // Ids of all parts.

@@ -28,7 +28,9 @@ class ContributionTask final : public DecisionTask {
  private:
   ContributionTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
                    absl::Time deadline)
-      : DecisionTask(node, deadline), tables_(std::move(tables)), update_(std::move(update)) {}
+      : DecisionTask(node, deadline), tables_(std::move(tables)), update_(std::move(update)) {
+    MeasureInto(update_->batch.device_times);
+  }
   absl::Status Plan();
   absl::Status Check(std::uint32_t device) const;
   // Whether the contribution is in a step that was made before.

@@ -87,7 +87,9 @@ LookupTask::LookupTask(const NodeContext& node, NodeTablesPtr tables, LookupBatc
     : RequestTask(node, deadline),
       tables_(std::move(tables)),
       batch_(std::move(batch)),
-      frames_(std::move(frames)) {}
+      frames_(std::move(frames)) {
+  MeasureInto(batch_.device_times);
+}
 
 void LookupTask::SetCaller(Buffer keep_alive, LookupDone done) {
   keep_alive_ = std::move(keep_alive);

@@ -31,7 +31,9 @@ UpdateTask::UpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpda
     : DecisionTask(node, deadline),
       tables_(std::move(tables)),
       update_(std::move(update)),
-      now_(now) {}
+      now_(now) {
+  MeasureInto(update_->batch.device_times);
+}
 
 absl::Status UpdateTask::Plan() {
   EMBLA_RETURN_IF_ERROR(CheckUpdateId(batch()));

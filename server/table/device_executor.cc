@@ -217,7 +217,7 @@ void DeviceExecutors::Work(std::uint32_t device) {
       if (!task->has_begun_.exchange(true, std::memory_order_relaxed))
         request_wait_.Observe(waited);
     }
-    Execute(task, device);
+    Execute(task, device, start);
     const std::chrono::duration<double> busy = std::chrono::steady_clock::now() - start;
     busy_seconds_[device].Add(busy.count());
   }
@@ -265,8 +265,13 @@ DeviceTask* DeviceExecutors::TakeNext(Queue& queue, TimePoint now) {
   return task;
 }
 
-void DeviceExecutors::Execute(DeviceTask* task, std::uint32_t device) {
+void DeviceExecutors::Execute(DeviceTask* task, std::uint32_t device, TimePoint start) {
   task->Run(device);
+  if (task->times_ != nullptr) {
+    task->times_->Add({.device = device,
+                       .waited = absl::FromChrono(start - task->submitted_at_),
+                       .worked = absl::FromChrono(std::chrono::steady_clock::now() - start)});
+  }
   if (task->devices_left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   const std::unique_ptr<DeviceTask> last(task);
   {

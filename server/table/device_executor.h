@@ -24,11 +24,13 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "core/base/mutex.h"
 #include "core/metrics/instruments.h"
+#include "core/rows/device_times.h"
 #include "server/table/device_set.h"
 #include "server/table/queue_delay.h"
 #include "server/table/request_turns.h"
@@ -48,6 +50,10 @@ class DeviceTask {
   // task is destroyed then.
   virtual void Finish() {}
 
+  // Every device says in `times` how long the task waited for it, and how long it ran; null, as
+  // most are: none does. Call it before the task is submitted.
+  void MeasureInto(std::shared_ptr<DeviceTimes> times) { times_ = std::move(times); }
+
  private:
   friend class DeviceExecutors;
   std::atomic<std::uint32_t> devices_left_ = 0;  // Release by each device, acquire by the last.
@@ -58,6 +64,7 @@ class DeviceTask {
   DeviceSet devices_;
   std::uint64_t number_ = 0;  // In the order of all tasks.
   std::chrono::steady_clock::time_point submitted_at_;
+  std::shared_ptr<DeviceTimes> times_;
 };
 
 // Thread safety: every method may be called from any thread, but none from inside a task's Run or
@@ -138,7 +145,7 @@ class DeviceExecutors {
   void Work(std::uint32_t device);
   DeviceTask* Next(std::uint32_t device);
   DeviceTask* TakeNext(Queue& queue, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Execute(DeviceTask* task, std::uint32_t device);
+  void Execute(DeviceTask* task, std::uint32_t device, TimePoint start);
 
   const Options options_;
 
