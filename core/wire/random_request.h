@@ -12,6 +12,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
+#include "core/base/trace_context.h"
 #include "core/plan/table_spec.h"
 #include "embla/v1/data.pb.h"
 
@@ -36,6 +37,7 @@ class RandomRequest {
     request.set_wire_dtype(static_cast<v1::WireDType>(Below(5)));
     if (Chance(50)) SetSession(request);
     request.set_takes_refused(Chance(50));
+    if (Chance(30)) request.set_traceparent(Traceparent());
     if (Chance(30)) request.set_frame_bytes_max(static_cast<std::uint32_t>(65536 + Below(1 << 22)));
     for (std::uint64_t parts = Below(6); parts > 0; --parts) {
       v1::LookupPart& part = *request.add_parts();
@@ -57,6 +59,7 @@ class RandomRequest {
     request.set_first_incomplete(Below(request.seq() + 1));
     request.set_step(random_());
     request.set_routed_since(random_() >> Below(64));
+    if (Chance(30)) request.set_traceparent(Traceparent());
     request.set_wire_dtype(static_cast<v1::WireDType>(Below(5)));
     if (Chance(20)) {
       AddContribution(request);
@@ -82,6 +85,10 @@ class RandomRequest {
   void SetSession(Request& request) {
     request.set_session(1 + (random_() >> (1 + Below(60))));
     if (Chance(70)) request.set_session_proof("p" + Bytes(15));
+  }
+
+  std::string Traceparent() {
+    return TraceContext{1 + Below(9), random_(), 1 + Below(9), Chance(50)}.ToString();
   }
 
   grpc::ByteBuffer Cut(const std::string& bytes) {

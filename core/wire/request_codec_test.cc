@@ -112,6 +112,28 @@ TEST(RequestCodecDecode, ReadsStreamRequestsOfGeneratedCode) {
   }
 }
 
+TEST(RequestCodecDecode, WhatIsNoTraceparentIsIgnored) {
+  RandomRequest random(kSeed);
+  BufferPool pool;
+  const std::string valid = random.Traceparent();
+  for (const std::string& text :
+       {std::string("\xff\xfe\x00", 3), valid.substr(1), valid + "-", std::string(5000, '0')}) {
+    v1::LookupRequest lookup = random.Lookup();
+    lookup.set_traceparent(text);
+    grpc::ByteBuffer lookup_bytes = random.Cut(lookup.SerializeAsString());
+    const auto lookup_call = DecodeLookupRequest(lookup_bytes, pool, {});
+    ASSERT_THAT(lookup_call, IsOk());
+    EXPECT_FALSE(lookup_call->batch.trace.is_set());
+    EXPECT_EQ(Again(*lookup_call).traceparent(), "");
+    v1::UpdateRequest update = random.Update();
+    update.set_traceparent(text);
+    grpc::ByteBuffer update_bytes = random.Cut(update.SerializeAsString());
+    const auto update_call = DecodeUpdateRequest(update_bytes, pool, {});
+    ASSERT_THAT(update_call, IsOk());
+    EXPECT_FALSE(update_call->batch.trace.is_set());
+  }
+}
+
 TEST(RequestCodecDecode, AlignsEveryPayload) {
   RandomRequest random(kSeed);
   BufferPool pool;

@@ -142,6 +142,7 @@ absl::StatusOr<LookupCall> ToCall(const v1::LookupRequest& small, RequestMemory 
   EMBLA_ASSIGN_OR_RETURN(call.batch.proof, ProofFrom(small.session_proof()));
   EMBLA_ASSIGN_OR_RETURN(call.batch.wire_dtype, ToDType(small.wire_dtype()));
   call.batch.takes_refused = small.takes_refused();
+  call.batch.trace = TraceContext::Parse(small.traceparent());
   EMBLA_ASSIGN_OR_RETURN(call.frame_bytes_max, FrameBytes(small.frame_bytes_max()));
   EMBLA_ASSIGN_OR_RETURN(LookupCursors cursors, LookupCursors::Over(memory));
   call.batch.parts.resize(static_cast<std::size_t>(small.parts_size()));
@@ -325,6 +326,7 @@ absl::StatusOr<UpdateBatch> UpdateHeader(const v1::UpdateRequest& small) {
   batch.routed_since = PlanVersion{small.routed_since()};
   batch.first_incomplete = UpdateSeq{small.first_incomplete()};
   batch.step = small.step();
+  batch.trace = TraceContext::Parse(small.traceparent());
   EMBLA_ASSIGN_OR_RETURN(batch.wire_dtype, ToDType(small.wire_dtype()));
   if (small.has_claim()) {
     EMBLA_ASSIGN_OR_RETURN(batch.claim, ToClaim(small.claim()));

@@ -67,6 +67,7 @@ v1::LookupRequest SmallPart(const LookupBatch& batch, std::uint32_t frame_bytes_
   small.set_wire_dtype(static_cast<v1::WireDType>(batch.wire_dtype));
   small.set_frame_bytes_max(frame_bytes_max);
   small.set_takes_refused(batch.takes_refused);
+  if (batch.trace.is_set()) small.set_traceparent(batch.trace.ToString());
   for (const LookupPart& part : batch.parts) {
     v1::LookupPart& out = *small.add_parts();
     out.set_table_id(ToInt(part.table));
@@ -120,6 +121,7 @@ v1::UpdateRequest SmallPart(const UpdateBatch& batch) {
   small.set_routed_since(ToInt(batch.routed_since));
   small.set_first_incomplete(ToInt(batch.first_incomplete));
   small.set_step(batch.step);
+  if (batch.trace.is_set()) small.set_traceparent(batch.trace.ToString());
   small.set_wire_dtype(static_cast<v1::WireDType>(batch.wire_dtype));
   for (const UpdatePart& part : batch.parts) {
     v1::UpdatePart& out = *small.add_parts();
