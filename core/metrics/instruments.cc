@@ -148,6 +148,7 @@ ShardMetrics::ShardMetrics(Metrics* metrics) {
   streams = metrics->MakeGauge(MetricNamed("embla_streams"));
   held_bytes = metrics->MakeGauge(MetricNamed("embla_held_bytes"));
   copy_hold = metrics->MakeHistogram(MetricNamed("embla_copy_hold_seconds"));
+  trace_lines_dropped = metrics->MakeCounter(MetricNamed("embla_trace_lines_dropped_total"));
 }
 
 CoordinatorMetrics::CoordinatorMetrics(Metrics* metrics) {
@@ -186,6 +187,7 @@ ClientMetrics::ClientMetrics(Metrics* metrics) {
   retry_budget_exhausted =
       metrics->MakeCounter(MetricNamed("embla_client_retry_budget_exhausted_total"));
   plan_refreshes = metrics->MakeCounter(MetricNamed("embla_client_plan_refreshes_total"));
+  trace_lines_dropped = metrics->MakeCounter(MetricNamed("embla_client_trace_lines_dropped_total"));
 }
 
 void SetBuildInfo(Metrics& metrics, std::string_view program) {

@@ -33,6 +33,8 @@ class MethodMetrics {
   // Client side only: a request is sent again.
   void RecordRetry() const { retries_.Add(); }
 
+  const std::string& method() const { return method_; }
+
  private:
   static constexpr std::size_t kCodes = 17;  // OK to UNAUTHENTICATED.
 
@@ -142,6 +144,7 @@ struct ShardMetrics {
   Gauge streams;
   Gauge held_bytes;
   Histogram copy_hold;
+  Counter trace_lines_dropped;
 };
 
 // The coordinator, and what it knows of one node.
@@ -181,6 +184,7 @@ struct ClientMetrics {
   Gauge plan_version;
   Counter retry_budget_exhausted;
   Counter plan_refreshes;
+  Counter trace_lines_dropped;
 };
 
 // Sets embla_build_info: the version is like "0.1.0+4fdbd01", with the commit; each main calls it

@@ -58,6 +58,8 @@ inline constexpr MetricInfo kMetrics[] = {
      {"method"}},
     {"embla_request_bytes_total", kCounter, "Message bytes received.", {"method"}},
     {"embla_reply_bytes_total", kCounter, "Message bytes sent.", {"method"}},
+    {"embla_trace_lines_dropped_total", kCounter,
+     "Lines about sampled requests that were not logged, beyond 1,000 a second."},
     {"embla_streams", kGauge, "Data streams open now."},
     {"embla_connections", kGauge, "Connections open now, of all listeners."},
     {"embla_connections_refused_total",
@@ -306,6 +308,8 @@ inline constexpr MetricInfo kMetrics[] = {
     {"embla_client_retry_budget_exhausted_total", kCounter,
      "Failures handed to the caller because the retry budget was empty."},
     {"embla_client_plan_refreshes_total", kCounter, "Newer plans taken over."},
+    {"embla_client_trace_lines_dropped_total", kCounter,
+     "Lines about sampled calls that were not logged, beyond 1,000 a second of a client."},
 };
 
 }  // namespace metric_detail

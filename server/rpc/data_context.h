@@ -19,6 +19,7 @@
 #include "core/tls/identity.h"
 #include "core/wire/request_codec.h"
 #include "server/rpc/in_flight_budget.h"
+#include "server/rpc/request_trace.h"
 #include "server/rpc/trainer_quotas.h"
 #include "server/shard/shard_node.h"
 
@@ -82,6 +83,7 @@ struct DataContext {
   InFlightBudget in_flight;
   TrainerQuotas quotas;
   mutable std::atomic<double> mean_seconds = 0;  // Time of requests that were answered lately.
+  RequestTraces traces;
   MethodMetrics lookup;
   MethodMetrics update;
   MethodMetrics read_rows;

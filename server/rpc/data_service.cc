@@ -46,23 +46,25 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   const std::optional<Identity>& caller() const { return caller_; }
 
   // Takes memory for the request and more. False: has answered that there is none.
-  bool Admit(const LookupBatch& lookup, std::size_t more_bytes) {
+  bool Admit(LookupBatch& lookup, std::size_t more_bytes) {
+    trace_ = context_.traces.Begin(lookup, start_);
     return Admit(lookup.session,
                  lookup.session == SessionId{} ? HolderOf(connection_) : HolderOf(lookup.session),
                  RowsOf(lookup), request_bytes_ + more_bytes);
   }
-  bool Admit(const UpdateBatch& update) {
+  bool Admit(UpdateBatch& update) {
+    trace_ = context_.traces.Begin(update, start_);
     return Admit(update.session, HolderOf(update), RowsOf(update), request_bytes_);
   }
 
   // Either ends the call. This may be gone when they return.
   void Answer(const grpc::ByteBuffer& reply) {
-    context_.Count(method_, absl::OkStatus(), start_, request_bytes_, reply.Length());
+    Count(absl::OkStatus(), reply.Length());
     *reply_ = reply;
     Finish(grpc::Status::OK);
   }
   void Fail(const absl::Status& status) {
-    context_.Count(method_, status, start_, request_bytes_, 0);
+    Count(status, 0);
     Finish(wire::ToGrpc(context_.Answer(status)));
   }
 
@@ -72,6 +74,12 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 
  private:
   ~UnaryCall() override = default;
+
+  void Count(const absl::Status& status, std::size_t reply_bytes) {
+    context_.Count(method_, status, start_, request_bytes_, reply_bytes);
+    if (trace_ == nullptr) return;
+    context_.traces.End(*trace_, context_.clock.Now(), status, request_bytes_, reply_bytes);
+  }
 
   bool Admit(SessionId session, const InFlightHolder& holder, std::size_t rows, std::size_t bytes) {
     ShowOrigin(context_.node.sessions(), session, connection_);
@@ -92,7 +100,17 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   const std::size_t request_bytes_;
   const absl::Time start_;
   Admission admission_;
+  RequestTracePtr trace_;
 };
+
+// A call may state its span beside its request, as instrumented clients of gRPC do.
+template <typename Batch>
+void TakeTrace(const grpc::CallbackServerContext& call, Batch& batch) {
+  if (batch.trace.is_set()) return;
+  const auto stated = call.client_metadata().find("traceparent");
+  if (stated == call.client_metadata().end()) return;
+  batch.trace = TraceContext::Parse({stated->second.data(), stated->second.size()});
+}
 
 absl::StatusOr<UnitWindows> ToWindows(const std::vector<wire::ReplicateWindow>& windows) {
   std::vector<SessionWindow> sessions;
@@ -204,6 +222,7 @@ grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,
     return unary;
   }
   lookup->batch.session = *origin;
+  TakeTrace(*call, lookup->batch);
   if (!unary->Admit(lookup->batch, lookup->reply_bytes + lookup->staged_bytes)) return unary;
   context_.node.Lookup(
       std::move(lookup->batch), std::move(lookup->memory), DeadlineOf(*call), LookupFrames{},
@@ -234,6 +253,7 @@ grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
     unary->Fail(granted);
     return unary;
   }
+  TakeTrace(*call, update->batch);
   if (!unary->Admit(update->batch)) return unary;
   context_.node.Update(
       std::move(update->batch), std::move(update->memory), DeadlineOf(*call),

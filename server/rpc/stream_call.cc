@@ -103,7 +103,12 @@ void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes)
   std::size_t rows = 0;
   if (status.ok()) {
     holder = ShownHolder(*request.call);
-    rows = std::visit([](const auto& call) { return RowsOf(call.batch); }, *request.call);
+    std::visit(
+        [&](auto& call) {
+          rows = RowsOf(call.batch);
+          in_flight.trace = context_.traces.Begin(call.batch, in_flight.start);
+        },
+        *request.call);
   }
   const absl::Status admitted =
       Admit(in_flight, holder, rows, lookup == nullptr ? 0 : lookup->staged_bytes);
@@ -214,6 +219,10 @@ void StreamCall::Reply(const InFlight& request, MethodMetrics& method, const abs
   std::size_t reply_bytes = request.sent_bytes;
   for (const grpc::ByteBuffer& message : messages) reply_bytes += message.Length();
   context_.Count(method, status, request.start, request.request_bytes, reply_bytes);
+  if (request.trace != nullptr) {
+    context_.traces.End(*request.trace, context_.clock.Now(), status, request.request_bytes,
+                        reply_bytes);
+  }
   bool delete_this = false;
   {
     MutexLock lock(mu_);

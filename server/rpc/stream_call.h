@@ -67,6 +67,7 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     std::size_t request_bytes = 0;
     absl::Time start;
     std::size_t sent_bytes = 0;  // Rows that went before the end of the request.
+    RequestTracePtr trace = nullptr;
   };
   struct Write {
     grpc::ByteBuffer message;
