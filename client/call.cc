@@ -34,12 +34,15 @@ PlanVersion Next(PlanVersion version) { return PlanVersion{ToInt(version) + 1}; 
 }  // namespace
 
 Call::Call(CallServices& services, std::unique_ptr<CallWork> work, absl::Time deadline,
-           MethodMetrics& metrics)
+           MethodMetrics& metrics, const TraceContext& caller)
     : services_(services),
       work_(std::move(work)),
       deadline_(deadline),
       begin_(services.timer.Now()),
-      metrics_(metrics) {
+      metrics_(metrics),
+      span_(caller.is_set()
+                ? std::make_unique<const Span>(Span::Under(caller, metrics.method(), begin_))
+                : nullptr) {
   services_.budget.AddRequest();
 }
 
@@ -138,13 +141,22 @@ void Call::Send(const Attempt& attempt) {
     return OnFailure(attempt, absl::UnavailableError("the node is in no plan any more"));
   }
   was_sent_ = true;
+  Attempt sent = attempt;
+  if (span_ != nullptr) {
+    ++messages_;
+    sent.message = std::make_shared<const Span>(
+        Span::Under(span_->context, span_->method, services_.timer.Now()));
+  }
+  const TraceContext trace = sent.message == nullptr ? TraceContext() : sent.message->context;
   // The reply keeps the channel, whatever the next plan says.
-  work_->Send(attempt.target, *channel, deadline_, [this, attempt, channel](NodeReply reply) {
-    Post([this, attempt, reply = std::move(reply)] { OnReply(attempt, reply); });
-  });
+  work_->Send(attempt.target, *channel, deadline_, trace,
+              [this, sent = std::move(sent), channel](NodeReply reply) {
+                Post([this, sent, reply = std::move(reply)] { OnReply(sent, reply); });
+              });
 }
 
 void Call::OnReply(const Attempt& attempt, const NodeReply& reply) {
+  if (attempt.message != nullptr) EndMessage(attempt, reply);
   sent_bytes_ += reply.sent_bytes;
   received_bytes_ += reply.received_bytes;
   if (!reply.status.ok()) return OnFailure(attempt, reply.status);
@@ -324,8 +336,30 @@ void Call::FinishCall() {
     status_ = OutcomeUnknown(std::move(status_));
   }
   work_->Leave();
-  metrics_.Record(status_.code(), services_.timer.Now() - begin_, sent_bytes_, received_bytes_);
+  const absl::Time now = services_.timer.Now();
+  metrics_.Record(status_.code(), now - begin_, sent_bytes_, received_bytes_);
+  if (span_ != nullptr) EndTrace(now);
   over_ = true;
+}
+
+void Call::EndMessage(const Attempt& attempt, const NodeReply& reply) const {
+  const RoutesPtr routes = services_.plans.routes();
+  const NodeSpec* const node = routes->plan().FindNode(attempt.target.node);
+  WriteSpan(
+      "traced message", *attempt.message, services_.timer.Now(), reply.status,
+      absl::StrCat(" node=", node == nullptr ? "" : node->name, " attempt=", attempt.attempts));
+}
+
+void Call::EndTrace(absl::Time now) {
+  WriteSpan("traced call", *span_, now, status_, absl::StrCat(" messages=", messages_));
+  status_ = Annotate(status_, "trace " + span_->context.TraceId());
+}
+
+void Call::WriteSpan(std::string_view what, const Span& span, absl::Time end,
+                     const absl::Status& status, const std::string& more) const {
+  if (!span.context.sampled) return;
+  if (services_.spans.Write(what, span, end, status, more)) return;
+  services_.metrics.trace_lines_dropped.Add();
 }
 
 }  // namespace embla::client

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -24,6 +25,7 @@
 #include "client/retry.h"
 #include "client/transport/timer.h"
 #include "core/base/mutex.h"
+#include "core/base/span_log.h"
 #include "core/metrics/instruments.h"
 
 namespace embla::client {
@@ -38,13 +40,15 @@ struct CallServices {
   Backoff& backoff;
   const ClientMetrics& metrics;
   const std::atomic<bool>& cut_off;  // The client closes, and what runs is to end now.
+  SpanLog& spans;
 };
 
 class Call {
  public:
-  // `metrics` is not owned; outlives the call.
+  // `metrics` is not owned; outlives the call. `caller` is the span that the call belongs to; not
+  // set: it is not traced.
   Call(CallServices& services, std::unique_ptr<CallWork> work, absl::Time deadline,
-       MethodMetrics& metrics);
+       MethodMetrics& metrics, const TraceContext& caller);
 
   // Runs the call on this thread.
   absl::Status Run();
@@ -57,6 +61,7 @@ class Call {
     ShareTarget target;
     int attempts = 1;
     int refreshes = 0;
+    std::shared_ptr<const Span> message = nullptr;  // Null: not traced, or not sent.
   };
 
   void Post(std::function<void()> step);
@@ -79,12 +84,18 @@ class Call {
   // Cancelled once the client is closed.
   absl::Status CheckOpen() const;
   void FinishCall();
+  void EndMessage(const Attempt& attempt, const NodeReply& reply) const;
+  // The call is over: `status_` names its trace from here on.
+  void EndTrace(absl::Time now);
+  void WriteSpan(std::string_view what, const Span& span, absl::Time end,
+                 const absl::Status& status, const std::string& more) const;
 
   CallServices& services_;
   const std::unique_ptr<CallWork> work_;
   const absl::Time deadline_;
   const absl::Time begin_;
   MethodMetrics& metrics_;
+  const std::unique_ptr<const Span> span_;  // Null: not traced.
 
   // Shares with steps still to do.
   std::size_t unfinished_ = 0;  // Shares.
@@ -93,6 +104,7 @@ class Call {
   std::size_t sent_bytes_ = 0;
   std::size_t received_bytes_ = 0;
   bool was_sent_ = false;
+  std::size_t messages_ = 0;  // Counted if it is traced.
   bool over_ = false;
   std::function<void(const absl::Status&)> done_;  // Null: a caller waits in Run.
 

@@ -99,8 +99,10 @@ bool LookupWork::HasOtherCopy(const ShareTarget& target, const Routes& routes) c
 }
 
 void LookupWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
-                      NodeChannel::Done done) {
-  channel.Lookup(route_->Build(shares_[target.share]), deadline, std::move(done));
+                      const TraceContext& trace, NodeChannel::Done done) {
+  NodeLookup request = route_->Build(shares_[target.share]);
+  request.batch.trace = trace;
+  channel.Lookup(std::move(request), deadline, std::move(done));
 }
 
 std::vector<UnitHint> LookupWork::HintsIn(const ShareTarget& target, const NodeReply& reply,
@@ -162,7 +164,7 @@ absl::StatusOr<std::vector<ShareTarget>> UpdateWork::Retarget(const ShareTarget&
 }
 
 void UpdateWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
-                      NodeChannel::Done done) {
+                      const TraceContext& trace, NodeChannel::Done done) {
   UpdateHeader header{.routed_since = routed_since_,
                       .session = options_.session,
                       .proof = options_.proof,
@@ -174,7 +176,9 @@ void UpdateWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Tim
     header.step = options_.step;
     header.resumes = rank_.Resumes(route_->TableOf(share), options_.step);
   }
-  channel.Update(route_->Build(share, header), deadline, std::move(done));
+  NodeUpdate request = route_->Build(share, header);
+  request.batch.trace = trace;
+  channel.Update(std::move(request), deadline, std::move(done));
 }
 
 std::vector<UnitHint> UpdateWork::HintsIn(const ShareTarget& target, const NodeReply& reply,

@@ -18,6 +18,7 @@
 #include "client/step_rank.h"
 #include "client/transport/node_channel.h"
 #include "client/update_window.h"
+#include "core/base/trace_context.h"
 
 namespace embla::client {
 
@@ -56,8 +57,9 @@ class CallWork {
   virtual bool HasOtherCopy(const ShareTarget& target, const Routes& routes) const = 0;
   // Whether it is a contribution to a synchronous step, which waits for those of other clients.
   virtual bool IsContribution(const ShareTarget& target) const = 0;
+  // `trace` is the span of the message.
   virtual void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
-                    NodeChannel::Done done) = 0;
+                    const TraceContext& trace, NodeChannel::Done done) = 0;
   // Returns what the node of a share says about units that have moved away.
   virtual std::vector<UnitHint> HintsIn(const ShareTarget& target, const NodeReply& reply,
                                         const Routes& routes) const = 0;
@@ -88,7 +90,7 @@ class LookupWork final : public CallWork {
   bool HasOtherCopy(const ShareTarget& target, const Routes& routes) const override;
   bool IsContribution(const ShareTarget&) const override { return false; }
   void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
-            NodeChannel::Done done) override;
+            const TraceContext& trace, NodeChannel::Done done) override;
   std::vector<UnitHint> HintsIn(const ShareTarget& target, const NodeReply& reply,
                                 const Routes& routes) const override;
   std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,
@@ -130,7 +132,7 @@ class UpdateWork final : public CallWork {
     return shares_[target.share].claim.has_value();
   }
   void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
-            NodeChannel::Done done) override;
+            const TraceContext& trace, NodeChannel::Done done) override;
   std::vector<UnitHint> HintsIn(const ShareTarget& target, const NodeReply& reply,
                                 const Routes& routes) const override;
   std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,

@@ -93,7 +93,8 @@ ClientImpl::ClientImpl(ConnectOptions options, World world)
       window_(*timer_),
       plans_(*coordinator_, nodes_, *timer_, client_metrics_),
       executor_(options_.threads),
-      services_{*timer_, executor_, plans_, nodes_, budget_, backoff_, client_metrics_, cut_off_} {}
+      services_{*timer_,  executor_,       plans_,   nodes_, budget_,
+                backoff_, client_metrics_, cut_off_, spans_} {}
 
 ClientImpl::~ClientImpl() {
   {
@@ -153,6 +154,11 @@ absl::Time ClientImpl::DeadlineOf(const CallOptions& options) const {
   return timer_->Now() + (stated ? options.timeout : options_.timeout);
 }
 
+TraceContext ClientImpl::CallersTrace() const {
+  if (options_.traceparent == nullptr) return {};
+  return TraceContext::Parse(options_.traceparent());
+}
+
 // A step may have to wait until a silent rank is closed, which takes a step_timeout and some rounds
 // of messages.
 CallOptions ClientImpl::WithTimeout(std::span<const FeatureGradient> features,
@@ -202,7 +208,7 @@ std::unique_ptr<CallWork> ClientImpl::WorkFor(UpdateWork::MakeRoute make_route,
 absl::Status ClientImpl::RunCall(std::unique_ptr<CallWork> work, const CallOptions& options,
                                  MethodMetrics& metrics) {
   EMBLA_RETURN_IF_ERROR(BeginCall());
-  Call call(services_, std::move(work), DeadlineOf(options), metrics);
+  Call call(services_, std::move(work), DeadlineOf(options), metrics, CallersTrace());
   const absl::Status status = call.Run();
   EndCall();
   return status;
@@ -211,7 +217,7 @@ absl::Status ClientImpl::RunCall(std::unique_ptr<CallWork> work, const CallOptio
 void ClientImpl::StartCall(std::unique_ptr<CallWork> work, const CallOptions& options,
                            MethodMetrics& metrics, DoneCallback done) {
   if (const absl::Status begun = BeginCall(); !begun.ok()) return done(begun);
-  auto* call = new Call(services_, std::move(work), DeadlineOf(options), metrics);
+  auto* call = new Call(services_, std::move(work), DeadlineOf(options), metrics, CallersTrace());
   call->RunAsync([this, call, done = std::move(done)](const absl::Status& status) {
     delete call;
     done(status);

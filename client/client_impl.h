@@ -81,6 +81,8 @@ class ClientImpl final : public Client {
   absl::Status OpenSession();
   absl::Status AskForSession(SessionRequest& request, absl::Time deadline);
   absl::Time DeadlineOf(const CallOptions& options) const;
+  // The span that a call which begins now, on this thread, belongs to.
+  TraceContext CallersTrace() const;
   // With the timeout of an update of the features' tables, if none is stated.
   CallOptions WithTimeout(std::span<const FeatureGradient> features, CallOptions options) const;
   // Counts a call. FailedPrecondition: the client is closed.
@@ -128,6 +130,7 @@ class ClientImpl final : public Client {
   PlanKeeper plans_;
   Executor executor_;
   std::atomic<bool> cut_off_ = false;
+  SpanLog spans_{"client"};
   CallServices services_;
 
   Mutex mu_;

@@ -2,6 +2,9 @@
 #include <cmath>
 #include <fstream>
 #include <future>
+#include <set>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +17,7 @@
 #include "core/base/failpoint.h"
 #include "core/base/retry_hint.h"
 #include "core/base/testing/await.h"
+#include "core/base/testing/log_lines.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 
@@ -22,6 +26,7 @@ namespace {
 
 using ::embla::testing::AwaitFor;
 using ::embla::testing::IsOk;
+using ::embla::testing::LinesWith;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Each;
@@ -640,6 +645,79 @@ TEST(ConnectOptionsValidate, NamesTheFieldThatIsWrong) {
   EXPECT_THAT(message({.coordinator = "a:1", .rank = 0}), HasSubstr("rank and ranks"));
   EXPECT_THAT(message({.coordinator = "a:1", .ranks = 2}), HasSubstr("rank and ranks"));
   EXPECT_THAT(message({.coordinator = "a:1", .rank = 4, .ranks = 4}), HasSubstr("below ranks, 4"));
+}
+
+class TracedClient : public ClientTest {
+ protected:
+  TracedClient()
+      : ClientTest({.coordinator = "fake", .traceparent = [this] {
+                      ++asked_;
+                      return traceparent_;
+                    }}) {}
+
+  int asked_ = 0;
+  std::string traceparent_ = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+};
+
+TEST_F(TracedClient, EachMessageIsASpanOfItsOwnUnderTheCalls) {
+  cluster_.FailNext("fake:2", {absl::UnavailableError("down")});
+  ::testing::internal::CaptureStderr();
+  ASSERT_THAT(Update(ClicksGradient()), IsOk());
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(asked_, 1);
+
+  auto calls = LinesWith(log, "I client traced call ");
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0]["trace_id"], "0af7651916cd43dd8448eb211c80319c");
+  EXPECT_EQ(calls[0]["parent_id"], "b7ad6b7169203331");
+  EXPECT_EQ(calls[0]["method"], "Update");
+  EXPECT_EQ(calls[0]["status"], "OK");
+  EXPECT_EQ(calls[0]["messages"], "3");
+  std::set<std::string> sent, logged;
+  for (const FakeCluster::Request& request : cluster_.requests()) {
+    EXPECT_EQ(request.trace.TraceId(), calls[0]["trace_id"]);
+    EXPECT_TRUE(request.trace.sampled);
+    sent.insert(SpanIdText(request.trace.span));
+  }
+  std::vector<std::string> ends;
+  for (auto& message : LinesWith(log, "I client traced message ")) {
+    EXPECT_EQ(message["trace_id"], calls[0]["trace_id"]);
+    EXPECT_EQ(message["parent_id"], calls[0]["span_id"]);
+    logged.insert(message["span_id"]);
+    ends.push_back(message["node"] + " " + message["attempt"] + " " + message["status"]);
+  }
+  EXPECT_EQ(sent.size(), 3u);
+  EXPECT_EQ(sent.count(calls[0]["span_id"]), 0u);
+  EXPECT_EQ(logged, sent);
+  EXPECT_THAT(ends, ::testing::UnorderedElementsAre("n1 1 OK", "n2 1 UNAVAILABLE", "n2 2 OK"));
+}
+
+TEST_F(TracedClient, ErrorsNameTheTraceAndOnlySampledCallsAreLogged) {
+  traceparent_.back() = '0';
+  cluster_.FailAll("fake:2", absl::InvalidArgumentError("bad"));
+  ::testing::internal::CaptureStderr();
+  EXPECT_THAT(
+      Message(Lookup(Clicks())),
+      AllOf(HasSubstr("trace 0af7651916cd43dd8448eb211c80319c: node n2"), HasSubstr("bad")));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_FALSE(cluster_.requests().front().trace.sampled);
+}
+
+TEST_F(TracedClient, WhatIsNoTraceparentIsNoTrace) {
+  cluster_.FailAll("fake:2", absl::InvalidArgumentError("bad"));
+  for (const char* const text : {"", "00-0af7651916cd43dd"}) {
+    traceparent_ = text;
+    EXPECT_THAT(Message(Lookup(Clicks())), Not(HasSubstr("trace")));
+  }
+  for (const auto& request : cluster_.requests()) EXPECT_FALSE(request.trace.is_set());
+}
+
+TEST_F(TracedClient, LinesBeyondTheBoundAreCounted) {
+  ::testing::internal::CaptureStderr();
+  const FeatureLookup feature = Clicks();
+  for (int i = 0; i < 400; ++i) ASSERT_THAT(client_->Lookup({&feature, 1}, {}), IsOk());
+  EXPECT_EQ(LinesWith(::testing::internal::GetCapturedStderr(), " traced ").size(), 1000u);
+  EXPECT_THAT(client_->MetricsText(), HasSubstr("embla_client_trace_lines_dropped_total 200"));
 }
 
 }  // namespace

@@ -235,6 +235,7 @@ NodeReply FakeCluster::Answer(const std::string& address, NodeId node, const Nod
   }
   record.session = request.batch.session;
   record.proof = request.batch.proof;
+  record.trace = request.batch.trace;
   record.time = now;
   record.answer = Scripted(address);
   if constexpr (std::is_same_v<NodeRequest, NodeLookup>) {

@@ -41,6 +41,7 @@ class FakeCluster {
     std::optional<StepClaim> claim = {};
     std::size_t ids = 0;                      // Ids in all parts of an update.
     std::optional<float> learning_rate = {};  // From the request's first part.
+    TraceContext trace = {};
   };
 
   // The nodes have `plan`; the coordinator says so.

@@ -73,6 +73,10 @@ struct ConnectOptions {
   std::optional<std::uint32_t> rank = {};
   std::uint32_t ranks = 0;
   TlsOptions tls = {};  // Without a certificate and a token: plaintext.
+  // Asked by every lookup and update, on the caller's thread: a W3C traceparent, such as
+  // OpenTelemetry's propagator makes, whose trace the call belongs to (docs/tracing.md); anything
+  // else is none. Must not throw. Null: no call is traced.
+  std::function<std::string()> traceparent = nullptr;
 
   // InvalidArgument names the field.
   absl::Status Validate() const;
