@@ -11,7 +11,7 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -387,6 +387,7 @@ def connect(
     rank: int | None = None,
     ranks: int = 0,
     tls: Tls | None = None,
+    traceparent: Callable[[], str | None] | None = None,
 ) -> Client:
     """Connect to a cluster.
 
@@ -422,6 +423,9 @@ def connect(
         The certificates of every connection; None: the environment variables ``EMBLA_TLS_CERT``,
         ``EMBLA_TLS_KEY``, ``EMBLA_TLS_CA`` and ``EMBLA_TLS_REVOKED``, and without the first of
         them plaintext.
+    traceparent : callable, optional
+        Asked by every lookup and update, on the thread that starts it: the W3C traceparent of the
+        trace that the call belongs to, or None. ``read_rows`` and ``write_rows`` do not ask.
     """
     return Client(
         coordinator if coordinator is not None else _from_environment("EMBLA_COORDINATOR"),
@@ -439,6 +443,7 @@ def connect(
         rank=rank,
         ranks=ranks,
         tls=tls if tls is not None else tls_from_environment(),
+        traceparent=traceparent,
     )
 
 

@@ -33,7 +33,7 @@ void Connect(ClientHandle* self, std::string coordinator, std::string name, std:
              std::int64_t in_flight_bytes_max_per_node, double retry_budget_ratio, int threads,
              std::optional<std::uint32_t> replica_group, bool waits_for_coordinator,
              std::optional<std::uint32_t> rank, std::uint32_t ranks,
-             std::optional<client::TlsOptions> tls) {
+             std::optional<client::TlsOptions> tls, nb::object traceparent) {
   new (self) ClientHandle({.coordinator = std::move(coordinator),
                            .name = std::move(name),
                            .trainer = std::move(trainer),
@@ -47,7 +47,8 @@ void Connect(ClientHandle* self, std::string coordinator, std::string name, std:
                            .waits_for_coordinator = waits_for_coordinator,
                            .rank = rank,
                            .ranks = ranks,
-                           .tls = tls.value_or(client::TlsOptions())});
+                           .tls = tls.value_or(client::TlsOptions()),
+                           .traceparent = TraceparentOf(std::move(traceparent))});
 }
 
 nb::object Await(nb::handle ticket) {
@@ -111,7 +112,8 @@ void BindClient(nb::module_& module) {
               "timeout"_a = 10.0, "transport"_a = "stream", "connections_per_node"_a = 1,
               "in_flight_bytes_max_per_node"_a = 64 << 20, "retry_budget_ratio"_a = 0.1,
               "threads"_a = 2, "replica_group"_a = nb::none(), "waits_for_coordinator"_a = true,
-              "rank"_a = nb::none(), "ranks"_a = 0, "tls"_a = nb::none());
+              "rank"_a = nb::none(), "ranks"_a = 0, "tls"_a = nb::none(),
+              "traceparent"_a = nb::none());
   BindPackedCalls(binding);
   binding.def("_lookup_features", &LookupFeatures, "features"_a, "wire"_a, "timeout"_a,
               "combine_duplicates"_a, nb::arg("result").none());

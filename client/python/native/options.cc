@@ -1,12 +1,17 @@
 #include "client/python/native/options.h"
 
 #include <array>
+#include <memory>
 #include <string>
 #include <utility>
+
+#include <nanobind/stl/string.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "client/python/native/errors.h"
+
+namespace nb = nanobind;
 
 namespace embla::python {
 namespace {
@@ -21,6 +26,22 @@ Value FromName(const char* what, std::string_view name,
   }
   Raise(absl::InvalidArgumentError(
       absl::StrCat(what, " is \"", std::string(name), "\", must be one of ", words)));
+}
+
+std::string Ask(const nb::object& callable) {
+  // A thread that the module made for a call that waits: it has no context of the caller's.
+  if (PyGILState_GetThisThreadState() == nullptr) return "";
+  const nb::gil_scoped_acquire gil;
+  try {
+    const nb::object text = callable();
+    return text.is_none() ? "" : nb::cast<std::string>(text);
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const nb::cast_error&) {
+    PyErr_SetString(PyExc_TypeError, "traceparent must return a str or None");
+  }
+  PyErr_WriteUnraisable(callable.ptr());
+  return "";
 }
 
 }  // namespace
@@ -62,6 +83,18 @@ client::CallOptions MakeCallOptions(std::string_view wire, double timeout_second
   options.wire = WireFromName(wire);
   options.timeout = DurationFromSeconds("timeout", timeout_seconds);
   return options;
+}
+
+std::function<std::string()> TraceparentOf(nb::object callable) {
+  if (callable.is_none()) return nullptr;
+  // The client's threads copy the function and give it up, without the GIL.
+  const std::shared_ptr<nb::object> shared(new nb::object(std::move(callable)),
+                                           [](nb::object* object) {
+                                             if (!Py_IsInitialized()) return;
+                                             const nb::gil_scoped_acquire gil;
+                                             delete object;
+                                           });
+  return [shared] { return Ask(*shared); };
 }
 
 }  // namespace embla::python
