@@ -109,6 +109,7 @@ class ProcessCluster {
   const std::string& coordinator_metrics_address() const { return coordinator_metrics_address_; }
   const std::string& node_metrics_address(int node) const { return nodes_[node].metrics_address; }
   std::string node_name(int node) const;
+  std::string node_log(int node) const { return directory_ + "/" + node_name(node) + ".log"; }
   std::string state_directory() const { return directory_ + "/state"; }
   // With journals.
   std::string data_directory(int node) const {
