@@ -1,12 +1,14 @@
 // Strangers by the ten thousand on a cluster whose connections are over TLS: handshakes that are
-// refused, and calls that the caller's role may not make. Nothing changes, and no server keeps
-// memory of them.
+// refused, calls that the caller's role may not make, and, where tokens are accepted, calls without
+// one that is. Nothing changes, and no server keeps memory of them.
 //
 // EMBLA_STRANGERS: how many handshakes (default 600); calls are ten times as many.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/security/tls_certificate_verifier.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
@@ -28,12 +30,14 @@
 #include "absl/strings/str_cat.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/file.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/testing/loopback.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/testing/used_memory.h"
 #include "core/tls/testing/test_authority.h"
 #include "core/tls/tls.h"
+#include "core/tls/token.h"
 #include "embla/v1/coordinator.pb.h"
 #include "embla/v1/data.pb.h"
 #include "tests/testing/process_cluster.h"
@@ -92,24 +96,38 @@ bool IsRefused(SSL_CTX& context, const std::string& address) {
   return SSL_read(tls.get(), &byte, 1) <= 0;
 }
 
-// Calls `method` with `request`; `done` has the answer.
-void Call(grpc::GenericStub& stub, const std::string& method, const std::string& request,
-          std::function<void(const grpc::Status&)> done) {
+// A call, and how it has to be answered.
+struct JudgedCall {
+  std::shared_ptr<grpc::Channel> channel;
+  std::string method;
+  std::string request = {};
+  grpc::StatusCode code = grpc::StatusCode::PERMISSION_DENIED;
+  std::string words = {};  // The answer's message has them.
+  std::vector<std::string> tokens = {};
+};
+
+// Makes `call`; `done` has the answer.
+void Make(const JudgedCall& call, std::function<void(const grpc::Status&)> done) {
   struct State {
+    grpc::GenericStub stub;
     grpc::ClientContext context;
     grpc::ByteBuffer request, reply;
   };
-  auto state = std::make_shared<State>();
-  const grpc::Slice bytes(request);
+  auto state = std::make_shared<State>(grpc::GenericStub(call.channel));
+  for (const std::string& token : call.tokens) {
+    state->context.AddMetadata("authorization", absl::StrCat("Bearer ", token));
+  }
+  const grpc::Slice bytes(call.request);
   state->request = grpc::ByteBuffer(&bytes, 1);
-  stub.UnaryCall(&state->context, method, grpc::StubOptions(), &state->request, &state->reply,
-                 [state, done = std::move(done)](const grpc::Status& status) { done(status); });
+  state->stub.UnaryCall(
+      &state->context, call.method, grpc::StubOptions(), &state->request, &state->reply,
+      [state, done = std::move(done)](const grpc::Status& status) { done(status); });
 }
 
 class Strangers : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto cluster = ProcessCluster::Start({.nodes = 1, .authority = &authority_, .journals = true});
+    auto cluster = ProcessCluster::Start(Options());
     ASSERT_THAT(cluster, IsOk());
     cluster_ = *std::move(cluster);
     const auto [printed, code] = cluster_->Embla(
@@ -124,6 +142,10 @@ class Strangers : public ::testing::Test {
     trainer_ = *std::move(trainer);
     ExpectUnchanged();
     plan_version_ = PlanVersion();
+  }
+
+  virtual ProcessCluster::Options Options() {
+    return {.nodes = 1, .authority = &authority_, .journals = true};
   }
 
   std::vector<std::string> Addresses() const {
@@ -181,6 +203,30 @@ class Strangers : public ::testing::Test {
     ExpectUnchanged();
   }
 
+  // Makes ten times as many calls as handshakes, each of `all` in turn.
+  void ExpectAllRefused(const std::vector<JudgedCall>& all) {
+    const int calls = 10 * Handshakes();
+    std::atomic<int> refused = 0;
+    std::atomic<int> ended = 0;  // With their connection: a flood looks like one of resets.
+    ExpectNothingKept([&](int thread) {
+      std::counting_semaphore<kInFlight> room(kInFlight);
+      for (int i = thread; i < calls; i += kThreads) {
+        room.acquire();
+        const JudgedCall& call = all[static_cast<std::size_t>(i / kThreads) % all.size()];
+        Make(call, [&](const grpc::Status& status) {
+          refused += status.error_code() == call.code &&
+                     status.error_message().find(call.words) != std::string::npos;
+          ended += status.error_code() == grpc::StatusCode::UNAVAILABLE;
+          room.release();
+        });
+      }
+      for (int i = 0; i < kInFlight; ++i) room.acquire();
+    });
+    EXPECT_EQ(refused + ended, calls);
+    EXPECT_LE(ended, calls / 100);
+    std::cout << ended << " of " << calls << " calls ended with their connection\n";
+  }
+
   const TestAuthority authority_;
   std::unique_ptr<ProcessCluster> cluster_;
   std::unique_ptr<client::Admin> admin_;
@@ -209,41 +255,83 @@ TEST_F(Strangers, HandshakesAreRefusedByTheThousandAndLeaveNothing) {
 
 TEST_F(Strangers, CallsThatARoleMayNotMakeAreRefusedByTheTenThousand) {
   const std::string drop = client::DropTableRequest("t").SerializeAsString();
-  struct Forbidden {
-    std::string address;
-    Role role;
-    std::string method, request;
-  };
-  const std::vector<Forbidden> all = {
-      {cluster_->node_address(0), Role::kReader, "/embla.v1.DataService/Update", ""},
-      {cluster_->admin_address(), Role::kTrainer, "/embla.v1.AdminService/DropTable", drop},
-      {cluster_->admin_address(), Role::kOperator, "/embla.v1.AdminService/DropTable", drop},
-      {cluster_->coordinator_address(), Role::kReader, "/embla.v1.CoordinatorService/NodeLink", ""},
-  };
-  std::vector<std::unique_ptr<grpc::GenericStub>> stubs;
-  for (const Forbidden& forbidden : all) {
-    stubs.push_back(
-        std::make_unique<grpc::GenericStub>(Channel(forbidden.address, forbidden.role)));
-  }
-  const int calls = 10 * Handshakes();
-  std::atomic<int> denied = 0;
-  std::atomic<int> ended = 0;  // With their connection: a flood looks like one of resets.
-  ExpectNothingKept([&](int thread) {
-    std::counting_semaphore<kInFlight> room(kInFlight);
-    for (int i = thread; i < calls; i += kThreads) {
-      room.acquire();
-      const std::size_t which = static_cast<std::size_t>(i / kThreads) % all.size();
-      Call(*stubs[which], all[which].method, all[which].request, [&](const grpc::Status& status) {
-        denied += status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
-        ended += status.error_code() == grpc::StatusCode::UNAVAILABLE;
-        room.release();
-      });
-    }
-    for (int i = 0; i < kInFlight; ++i) room.acquire();
+  const std::string data = cluster_->node_address(0), admin = cluster_->admin_address();
+  ExpectAllRefused({
+      {Channel(data, Role::kReader), "/embla.v1.DataService/Update", ""},
+      {Channel(admin, Role::kTrainer), "/embla.v1.AdminService/DropTable", drop},
+      {Channel(admin, Role::kOperator), "/embla.v1.AdminService/DropTable", drop},
+      {Channel(cluster_->coordinator_address(), Role::kReader),
+       "/embla.v1.CoordinatorService/NodeLink", ""},
   });
-  EXPECT_EQ(denied + ended, calls);
-  EXPECT_LE(ended, calls / 100);
-  std::cout << ended << " of " << calls << " calls ended with their connection\n";
+}
+
+// Servers that accept an admin's token: a caller whose call were let through could do anything.
+class StrangersWithoutACertificate : public Strangers {
+ protected:
+  ProcessCluster::Options Options() override {
+    const std::string file = authority_.directory() + "/tokens";
+    EXPECT_THAT(AtomicWriteFile(file, LineOfToken(ann_, accepted_, absl::InfiniteFuture()) + "\n" +
+                                          LineOfToken(ann_, late_, absl::UnixEpoch()) + "\n"),
+                IsOk());
+    ProcessCluster::Options options = Strangers::Options();
+    options.coordinator_flags = {"--tokens", file};
+    options.shard_flags = {"--tokens", file};
+    return options;
+  }
+
+  // One that shows no certificate, and does not look at the server's.
+  static std::shared_ptr<grpc::Channel> Anonymous(const std::string& address) {
+    grpc::experimental::TlsChannelCredentialsOptions options;
+    options.set_verify_server_certs(false);
+    options.set_check_call_host(false);
+    options.set_certificate_verifier(
+        std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
+    return grpc::CreateChannel(address, grpc::experimental::TlsCredentials(options));
+  }
+
+  const Identity ann_{.cluster = "test", .role = Role::kAdmin, .name = "ann"};
+  const std::string accepted_ = *NewToken(ann_);
+  const std::string late_ = *NewToken(ann_);
+};
+
+TEST_F(StrangersWithoutACertificate, CallsWithoutAGoodTokenAreRefusedByTheTenThousand) {
+  std::binary_semaphore answered(0);
+  Make({.channel = Anonymous(cluster_->admin_address()),
+        .method = "/embla.v1.AdminService/ListNodes",
+        .tokens = {accepted_}},
+       [&](const grpc::Status& status) {
+         EXPECT_EQ(status.error_code(), grpc::StatusCode::OK) << status.error_message();
+         answered.release();
+       });
+  answered.acquire();
+
+  struct Kind {
+    std::vector<std::string> tokens;
+    std::string words;
+  };
+  const std::vector<Kind> kinds = {
+      {{}, "neither a certificate nor a token"},
+      {{*NewToken(ann_)}, "the token of spiffe://test/admin/ann is not one that is accepted"},
+      {{"guess"}, "the token is not CLUSTER/ROLE/NAME/SECRET"},
+      {{late_}, "the token of spiffe://test/admin/ann ended at 1970-01-01"},
+      {{accepted_, accepted_}, "several tokens"},
+  };
+  const std::vector<JudgedCall> methods = {
+      {Anonymous(cluster_->admin_address()), "/embla.v1.AdminService/DropTable",
+       client::DropTableRequest("t").SerializeAsString()},
+      {Anonymous(cluster_->node_address(0)), "/embla.v1.DataService/Update", ""},
+      {Anonymous(cluster_->coordinator_address()), "/embla.v1.CoordinatorService/OpenSession", ""},
+  };
+  std::vector<JudgedCall> all;
+  for (const JudgedCall& method : methods) {
+    for (const Kind& kind : kinds) {
+      all.push_back(method);
+      all.back().code = grpc::StatusCode::UNAUTHENTICATED;
+      all.back().words = kind.words;
+      all.back().tokens = kind.tokens;
+    }
+  }
+  ExpectAllRefused(all);
 }
 
 }  // namespace
