@@ -218,15 +218,28 @@ class Cluster:
             (folder / file).write_text("".join(b for b in blocks if ("KEY" in b) == is_key))
         shutil.copy(self.work / "certs/ca.pem", folder / "ca.crt")
 
-    def embla(self, *words, certificate=True):
-        """Runs the command line as the operator of the page."""
-        tls = [f"--tls-cert={self.work}/certs/operator-embla-shard.pem",
+    def embla(self, *words, certificate=True, caller=None):
+        """Runs the command line as the operator of the page, or by the flag `caller`."""
+        tls = [caller or f"--tls-cert={self.work}/certs/operator-embla-shard.pem",
                f"--tls-ca={self.work}/certs/ca.pem"]  # fmt: skip
         admin = ",".join(a for name, a in self.addresses.items() if name.endswith(":7071"))
         command = [BIN_DIR / "embla", f"--admin={admin}",
                    *(tls if certificate else []), *words]  # fmt: skip
         return subprocess.run(command, capture_output=True, text=True, check=False,
                               timeout=SECONDS_MAX)  # fmt: skip
+
+    def accept_token(self):
+        """Makes the secret of tokens, with one of a reader; returns the reader's file."""
+        made = subprocess.run([BIN_DIR / "embla", "--output=json", "token", "new", "reader", "r0",
+                               f"--dir={self.work}/certs"], capture_output=True, text=True,
+                              check=True, timeout=SECONDS_MAX)  # fmt: skip
+        token = json.loads(made.stdout)
+        secret = self.work / "secrets/embla-tokens"
+        secret.mkdir(parents=True)
+        (secret / "tokens").write_text(token["line"] + "\n")
+        file = self.work / "r0.token"
+        file.write_text(token["token"])
+        return file
 
     def node(self, name):
         listed = self.embla("-o", "json", "node", "ls")
@@ -301,6 +314,7 @@ class HelmClusterTest(unittest.TestCase):
             key = cluster.work / "secrets/embla-cluster-key"
             key.mkdir(parents=True)
             (key / "cluster.key").write_text(f"embla-cluster-key 1 {os.urandom(32).hex()}\n")
+            token = cluster.accept_token()
             etcd = cluster.start_etcd()
             cluster.addresses |= {f"etcd-{i}.etcd.etcd:2379": etcd for i in range(3)}
             coordinators = [cluster.start("embla-coordinator", i) for i in range(3)]
@@ -308,6 +322,8 @@ class HelmClusterTest(unittest.TestCase):
             for pod in [*coordinators, *shards]:
                 self.expect_fine(pod)
             self.create_table(cluster)
+            listed = cluster.embla("node", "ls", caller=f"--token-file={token}")
+            self.assertEqual(listed.returncode, 0, listed.stderr)
             # The first one leads.
             self.assertEqual(coordinators[0].stop(), 0)
             wait_for(lambda: cluster.embla("node", "ls").returncode == 0, "another one leads")

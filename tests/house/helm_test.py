@@ -70,6 +70,7 @@ MISTAKES = [
     ({"etcd": {"tlsSecret": "x"}}, "etcd.endpoints is empty"),
     ({"tls": {"enabled": False, "certManager": {"issuer": "x"}}}, "tls.enabled is false"),
     ({"tls": {"enabled": False, "revokedConfigMap": "x"}}, "no certificates to revoke"),
+    ({"tls": {"enabled": False, "tokensSecret": "x"}}, "tokens go over TLS only"),
     ({"serviceMonitor": {"enabled": True}}, "serviceMonitor.tlsSecret"),
     ({"serviceMonitor": {"tlsSecret": "x"}, **PLAINTEXT}, "/metrics is plaintext"),
     ({"shard": {"runtimeClassName": "nvidia"}}, "shard.gpus is 0"),
@@ -267,6 +268,23 @@ class ChartTest(unittest.TestCase):
                     self.assertEqual("--tls-revoked=/etc/embla/revoked" in words, is_over_tls)
                     mounts = [m["mountPath"] for m in container["volumeMounts"]]
                     self.assertEqual("/etc/embla/revoked" in mounts, is_over_tls)
+
+    def test_tokens_reach_the_servers_and_nobody_else(self):
+        for secret in ("", "embla-tokens"):
+            values = values_of("small") | {"tls": {"tokensSecret": secret}}
+            for name, workload in by_name(rendered(values)).items():
+                if not name.startswith("StatefulSet/"):
+                    continue
+                spec = workload["spec"]["template"]["spec"]
+                volume = names_of(spec["volumes"]).get("tokens", {})
+                self.assertEqual(volume.get("secret", {}).get("secretName", ""), secret)
+                server = spec["containers"][0]
+                self.assertEqual("--tokens=/etc/embla/tokens/tokens" in server["args"],
+                                 secret != "")  # fmt: skip
+                for container in spec["containers"] + spec.get("initContainers", []):
+                    mounts = [m["mountPath"] for m in container["volumeMounts"]]
+                    self.assertEqual("/etc/embla/tokens" in mounts,
+                                     secret != "" and container is server)  # fmt: skip
 
 
 def fix():

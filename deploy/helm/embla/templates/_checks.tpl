@@ -13,6 +13,9 @@
 {{- if and .tls.revokedConfigMap (not .tls.enabled) -}}
 {{- fail "tls.revokedConfigMap is set, and tls.enabled is false: there are no certificates to revoke" -}}
 {{- end -}}
+{{- if and .tls.tokensSecret (not .tls.enabled) -}}
+{{- fail "tls.tokensSecret is set, and tls.enabled is false: tokens go over TLS only" -}}
+{{- end -}}
 {{- if and .serviceMonitor.enabled .tls.enabled (not .serviceMonitor.tlsSecret) -}}
 {{- fail "serviceMonitor.enabled: with TLS /metrics asks for a certificate; name a secret that has one in serviceMonitor.tlsSecret" -}}
 {{- end -}}
