@@ -29,7 +29,7 @@ struct Span {
 // Thread safety: every method may be called from any thread.
 class SpanLog {
  public:
-  // Whoever sends a request may ask for a line, so there are not more of them.
+  // Any sender of requests may ask for lines, so there are not more of them.
   static constexpr int kLinesPerSecondMax = 1000;
   static constexpr std::size_t kErrorBytesMax = 512;
 

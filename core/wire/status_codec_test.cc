@@ -32,7 +32,7 @@ TEST(StatusCodec, ARetryHintSurvives) {
     EXPECT_EQ(RetryAfterOf(FromGrpc(ToGrpc(hinted))), wait);
   }
   EXPECT_TRUE(ToGrpc(full).error_details().empty());
-  // Whoever sends them: neither time runs backwards, nor is anybody put off for ever.
+  // Senders may be wrong: neither time runs backwards, nor is anybody put off for ever.
   const absl::Duration never = RetryAfterOf(WithRetryAfter(full, absl::InfiniteDuration()));
   EXPECT_EQ(never, absl::Hours(24));
   EXPECT_EQ(RetryAfterOf(WithRetryAfter(full, absl::Seconds(-1))), absl::Milliseconds(1));
