@@ -514,8 +514,8 @@ TEST_F(ClientTest, ClosingEndsWhatIsStillInFlight) {
   std::promise<absl::Status> done;
   client_->UpdateAsync({ClicksGradient()}, {},
                        [&](absl::Status status) { done.set_value(std::move(status)); });
-  ASSERT_TRUE(AwaitFor([&] { return cluster_.requests().size() == 1; }, absl::Seconds(10),
-                       "the other node has answered"));
+  ASSERT_TRUE(AwaitFor([&] { return cluster_.requests().size() == 1 && cluster_.held() == 1; },
+                       absl::Seconds(10), "one node has answered, the other one has not"));
   const absl::Status closed = client_->Close(absl::ZeroDuration());
   EXPECT_EQ(closed.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(closed.message()), HasSubstr("1 calls in flight"));

@@ -142,6 +142,7 @@ class FakeCluster::Channel final : public NodeChannel {
     std::map<int, Held> held;
     {
       MutexLock lock(cluster_.mu_);
+      closed_ = true;
       const auto found = cluster_.held_.find(address_);
       if (found != cluster_.held_.end()) held.swap(found->second);
     }
@@ -179,10 +180,12 @@ class FakeCluster::Channel final : public NodeChannel {
     if (deadline <= timer_.Now()) {
       return done({.status = absl::DeadlineExceededError("the time was over before sending")});
     }
+    bool closed = false;
     {
       MutexLock lock(cluster_.mu_);
+      closed = closed_;
       const auto held = cluster_.held_.find(address_);
-      if (held != cluster_.held_.end()) {
+      if (held != cluster_.held_.end() && !closed) {
         const int number = ++cluster_.last_held_;
         held->second[number] = {std::move(answer), [done] {
                                   done({.status = absl::DeadlineExceededError("no reply in time")});
@@ -191,6 +194,7 @@ class FakeCluster::Channel final : public NodeChannel {
         return;
       }
     }
+    if (closed) return done({.status = absl::UnavailableError("the connection was given up")});
     answer();
   }
 
@@ -211,6 +215,7 @@ class FakeCluster::Channel final : public NodeChannel {
   const std::string address_;
   Timer& timer_;
   NodeId node_{};
+  bool closed_ = false;  // Guarded by cluster_.mu_.
 };
 
 absl::Status FakeCluster::Scripted(const std::string& address) {
