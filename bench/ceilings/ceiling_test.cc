@@ -1,9 +1,14 @@
 #include "bench/ceilings/ceiling.h"
 
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "bench/ceilings/messages.h"
 #include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -32,6 +37,47 @@ TEST(CeilingRun, EveryTransportExchangesAllSizesAndDepths) {
       }
     }
   }
+}
+
+TEST(CeilingRun, RowsAreGatheredAndSteppedAtThePeer) {
+  const char* const directory = std::getenv("EMBLA_BIN_DIR");
+  ASSERT_NE(directory, nullptr);
+  const auto peer = CeilingPeer::Start(std::string(directory) + "/embla-ceiling-peer");
+  ASSERT_THAT(peer, IsOk());
+  for (const auto make : {GrpcUnaryCeiling, GrpcStreamCeiling, SocketCeiling}) {
+    const auto ceiling = make(**peer);
+    ASSERT_THAT(ceiling, IsOk());
+    for (const Work work : {Work::kGather, Work::kStep}) {
+      const std::size_t rows = 1000 * 16 * sizeof(float);
+      EXPECT_THAT((*ceiling)->Run({.request_bytes = 10'000 + rows,
+                                   .reply_bytes = rows,
+                                   .in_flight = 4,
+                                   .requests = 100,
+                                   .work = work,
+                                   .ids = 1000,
+                                   .dim = 16}),
+                  IsOk())
+          << (*ceiling)->name();
+    }
+  }
+}
+
+TEST(CeilingRun, OtherRowsAreNoAnswer) {
+  const Load load = {
+      .request_bytes = 100, .reply_bytes = 40, .work = Work::kGather, .ids = 5, .dim = 2};
+  const std::vector<std::vector<char>> requests = MakeRequests(load);
+  ASSERT_GT(requests.size(), 1u);
+  std::vector<float> reply;
+  for (int i = 0; i < 5; ++i) {
+    std::int64_t id = 0;
+    std::memcpy(&id, requests[0].data() + sizeof(RequestHeader) + i * sizeof(id), sizeof(id));
+    reply.insert(reply.end(), 2, static_cast<float>(id));
+  }
+  const std::span bytes(reinterpret_cast<const char*>(reply.data()), reply.size() * sizeof(float));
+  EXPECT_TRUE(IsAnswered(load, requests[0], bytes));
+  EXPECT_FALSE(IsAnswered(load, requests[1], bytes));
+  reply.back() += 1.0f;
+  EXPECT_FALSE(IsAnswered(load, requests[0], bytes));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/ceilings/ceiling.h"
+#include "bench/ceilings/messages.h"
 #include "core/base/mutex.h"
 
 namespace embla::bench {
@@ -36,19 +37,21 @@ void CopyOut(const grpc::ByteBuffer& reply, std::vector<char>& target) {
 class Exchange {
  public:
   explicit Exchange(const Load& load)
-      : request(load.request_bytes < 8 ? 8 : load.request_bytes),
-        replies(load.in_flight, std::vector<char>(load.reply_bytes)),
-        remaining_(load.requests) {
-    const std::uint64_t reply_bytes = load.reply_bytes;
-    std::memcpy(request.data(), &reply_bytes, sizeof(reply_bytes));
-  }
+      : replies(load.in_flight, std::vector<char>(load.reply_bytes)),
+        load_(load),
+        requests_(MakeRequests(load)),
+        remaining_(load.requests) {}
 
-  // Whether another request may still be sent.
-  bool TakeRequest(int limit) {
+  // The number of a request that may still be sent, or -1.
+  int TakeRequest() {
     MutexLock lock(mu_);
-    if (sent_ >= limit) return false;
-    ++sent_;
-    return true;
+    return sent_ < load_.requests ? sent_++ : -1;
+  }
+  const std::vector<char>& request(int number) const {
+    return requests_[number % requests_.size()];
+  }
+  bool IsAnswered(int number, int lane) const {
+    return bench::IsAnswered(load_, request(number), replies[lane]);
   }
   void Finished(bool ok) {
     MutexLock lock(mu_);
@@ -62,16 +65,21 @@ class Exchange {
     return !failed_;
   }
 
-  std::vector<char> request;
   std::vector<std::vector<char>> replies;  // One per request in flight.
 
  private:
+  const Load load_;
+  const std::vector<std::vector<char>> requests_;
   Mutex mu_;
   CondVar done_;
   int sent_ ABSL_GUARDED_BY(mu_) = 0;
   int remaining_ ABSL_GUARDED_BY(mu_);
   bool failed_ ABSL_GUARDED_BY(mu_) = false;
 };
+
+absl::Status NoAnswer() {
+  return absl::UnavailableError("the ceiling peer does not answer, or wrongly");
+}
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   grpc::ChannelArguments arguments;
@@ -89,8 +97,8 @@ class UnaryCeiling final : public Ceiling {
   absl::StatusOr<double> Run(const Load& load) override {
     Exchange exchange(load);
     const auto begin = std::chrono::steady_clock::now();
-    for (int lane = 0; lane < load.in_flight; ++lane) Next(exchange, load, lane);
-    if (!exchange.WaitAll()) return absl::UnavailableError("the ceiling peer does not answer");
+    for (int lane = 0; lane < load.in_flight; ++lane) Next(exchange, lane);
+    if (!exchange.WaitAll()) return NoAnswer();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 
@@ -101,16 +109,18 @@ class UnaryCeiling final : public Ceiling {
     grpc::ByteBuffer reply;
   };
 
-  void Next(Exchange& exchange, const Load& load, int lane) {
-    if (!exchange.TakeRequest(load.requests)) return;
+  void Next(Exchange& exchange, int lane) {
+    const int number = exchange.TakeRequest();
+    if (number < 0) return;
     auto* const call = new Call;
-    call->request = Borrow(exchange.request);
+    call->request = Borrow(exchange.request(number));
     stub_.UnaryCall(&call->context, "/embla.ceiling/Unary", {}, &call->request, &call->reply,
-                    [this, &exchange, load, lane, call](const grpc::Status& status) {
+                    [this, &exchange, number, lane, call](const grpc::Status& status) {
                       if (status.ok()) CopyOut(call->reply, exchange.replies[lane]);
                       delete call;
-                      if (status.ok()) Next(exchange, load, lane);
-                      exchange.Finished(status.ok());
+                      const bool ok = status.ok() && exchange.IsAnswered(number, lane);
+                      if (ok) Next(exchange, lane);
+                      exchange.Finished(ok);
                     });
   }
 
@@ -132,7 +142,7 @@ class StreamCeiling final : public Ceiling {
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     reactor.Close();
-    if (!ok) return absl::UnavailableError("the ceiling peer does not answer");
+    if (!ok) return NoAnswer();
     return seconds;
   }
 
@@ -164,9 +174,10 @@ class StreamCeiling final : public Ceiling {
       }
       CopyOut(reply_, exchange_.replies[0]);
       reply_.Clear();
+      const bool answered = exchange_.IsAnswered(received_++, 0);  // The peer keeps their order.
       StartRead(&reply_);
       SendMore(1);
-      exchange_.Finished(true);
+      exchange_.Finished(answered);
     }
     void OnWriteDone(bool ok) override {
       bool again = false;
@@ -187,7 +198,7 @@ class StreamCeiling final : public Ceiling {
    private:
     void SendMore(int count) {
       int granted = 0;
-      while (granted < count && exchange_.TakeRequest(load_.requests)) ++granted;
+      while (granted < count && exchange_.TakeRequest() >= 0) ++granted;
       bool start = false;
       {
         MutexLock lock(mu_);
@@ -201,7 +212,7 @@ class StreamCeiling final : public Ceiling {
       if (start) Write();
     }
     void Write() {
-      request_ = Borrow(exchange_.request);
+      request_ = Borrow(exchange_.request(written_++));
       StartWrite(&request_);
     }
 
@@ -210,6 +221,8 @@ class StreamCeiling final : public Ceiling {
     grpc::ClientContext context_;
     grpc::ByteBuffer request_;
     grpc::ByteBuffer reply_;
+    int written_ = 0;
+    int received_ = 0;
     Mutex mu_;
     CondVar ended_;
     int queued_ ABSL_GUARDED_BY(mu_) = 0;

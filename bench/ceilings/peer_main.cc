@@ -1,6 +1,6 @@
-// embla-ceiling-peer: answers every request with as many bytes as its first 8 bytes ask for, over
-// raw gRPC byte buffers and over plain TCP. Prints "<grpc address> <tcp address>" when ready, and
-// ends when its parent does.
+// embla-ceiling-peer: answers every request with as many bytes as its header asks for, after the
+// work that it asks for, over raw gRPC byte buffers and over plain TCP. Prints "<grpc address> <tcp
+// address>" when ready, and ends when its parent does.
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
@@ -11,12 +11,16 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "bench/ceilings/messages.h"
+#include "bench/ceilings/row_work.h"
 #include "bench/ceilings/tcp.h"
 #include "core/base/buffer.h"
 #include "core/base/heap.h"
@@ -27,33 +31,39 @@ namespace {
 
 constexpr std::uint64_t kReplyBytesMax = std::uint64_t{1} << 30;
 
-std::uint64_t ReplyBytes(const grpc::ByteBuffer& request) {
+// Copies as many bytes of the message as `target` has.
+void CopyOut(const grpc::ByteBuffer& message, std::span<std::byte> target) {
   std::vector<grpc::Slice> slices;
-  if (!request.Dump(&slices).ok()) return 0;
-  char header[8] = {};
+  if (!message.Dump(&slices).ok()) return;
   std::size_t at = 0;
   for (const grpc::Slice& slice : slices) {
-    const std::size_t size = std::min(slice.size(), sizeof(header) - at);
-    std::memcpy(header + at, slice.begin(), size);
+    const std::size_t size = std::min(slice.size(), target.size() - at);
+    std::memcpy(target.data() + at, slice.begin(), size);
     at += size;
-    if (at == sizeof(header)) break;
+    if (at == target.size()) return;
   }
-  std::uint64_t bytes = 0;
-  std::memcpy(&bytes, header, sizeof(bytes));
-  return std::min(bytes, kReplyBytesMax);
 }
 
-grpc::ByteBuffer PooledReply(BufferPool& pool, std::size_t bytes) {
-  auto* const buffer = new Buffer(pool.Take(bytes));
+grpc::ByteBuffer Answer(const grpc::ByteBuffer& request, RowWork& work, BufferPool& pool) {
+  RequestHeader header;
+  CopyOut(request, std::as_writable_bytes(std::span(&header, 1)));
+  const std::size_t bytes = std::min(header.reply_bytes, kReplyBytesMax);
+  auto* const reply = new Buffer(pool.Take(bytes));
+  if (header.work != Work::kNone) {
+    // In one piece: the floats in gRPC's slices are not aligned.
+    Buffer whole = pool.Take(request.Length());
+    CopyOut(request, whole.bytes());
+    work.Do(header, std::as_const(whole).bytes().subspan(sizeof(header)), reply->bytes());
+  }
   const grpc::Slice slice(
-      buffer->data(), bytes, [](void* owner) { delete static_cast<Buffer*>(owner); }, buffer);
+      reply->data(), bytes, [](void* owner) { delete static_cast<Buffer*>(owner); }, reply);
   return grpc::ByteBuffer(&slice, 1);
 }
 
 // Serves unary calls and streams alike: a reply per request, writes one at a time.
 class Reactor final : public grpc::ServerGenericBidiReactor {
  public:
-  explicit Reactor(BufferPool& pool) : pool_(pool) { StartRead(&request_); }
+  Reactor(RowWork& work, BufferPool& pool) : work_(work), pool_(pool) { StartRead(&request_); }
 
   void OnReadDone(bool ok) override {
     if (!ok) {
@@ -66,7 +76,7 @@ class Reactor final : public grpc::ServerGenericBidiReactor {
       if (finish) Finish(grpc::Status::OK);
       return;
     }
-    grpc::ByteBuffer reply = PooledReply(pool_, ReplyBytes(request_));
+    grpc::ByteBuffer reply = Answer(request_, work_, pool_);
     request_.Clear();
     bool start = false;
     {
@@ -102,6 +112,7 @@ class Reactor final : public grpc::ServerGenericBidiReactor {
     StartWrite(next);
   }
 
+  RowWork& work_;     // Not owned; outlives this object.
   BufferPool& pool_;  // Not owned; outlives this object.
   grpc::ByteBuffer request_;
   Mutex mu_;
@@ -112,25 +123,27 @@ class Reactor final : public grpc::ServerGenericBidiReactor {
 
 class Service final : public grpc::CallbackGenericService {
  public:
+  explicit Service(RowWork& work) : work_(work) {}
+
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
-    return new Reactor(pool_);
+    return new Reactor(work_, pool_);
   }
 
  private:
+  RowWork& work_;  // Not owned; outlives this object.
   BufferPool pool_;
 };
 
-void ServeTcp(TcpSocket socket) {
-  std::vector<char> request, reply;
-  std::uint64_t sizes[2];
-  while (socket.ReceiveAll(sizes, sizeof(sizes)) && sizes[0] <= kReplyBytesMax &&
-         sizes[1] >= sizeof(sizes) && sizes[1] <= kReplyBytesMax) {
-    request.resize(sizes[1] - sizeof(sizes));
-    reply.resize(sizes[0]);
-    if (!socket.ReceiveAll(request.data(), request.size()) ||
-        !socket.SendAll(reply.data(), reply.size())) {
-      return;
-    }
+void ServeTcp(TcpSocket socket, RowWork& work) {
+  std::vector<std::byte> request, reply;
+  RequestHeader header;
+  while (socket.ReceiveAll(&header, sizeof(header)) && header.reply_bytes <= kReplyBytesMax &&
+         header.request_bytes >= sizeof(header) && header.request_bytes <= kReplyBytesMax) {
+    request.resize(header.request_bytes - sizeof(header));
+    reply.resize(header.reply_bytes);
+    if (!socket.ReceiveAll(request.data(), request.size())) return;
+    work.Do(header, request, reply);
+    if (!socket.SendAll(reply.data(), reply.size())) return;
   }
 }
 
@@ -139,7 +152,8 @@ int Main() {
   KeepFewArenas();
   if (!KeepHeap(kKeptHeapBytes).ok()) std::fprintf(stderr, "malloc keeps no heap\n");
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  Service service;
+  RowWork work;
+  Service service(work);
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -153,7 +167,7 @@ int Main() {
   while (true) {
     auto socket = listener->Accept();
     if (!socket.ok()) return 1;
-    std::thread(ServeTcp, *std::move(socket)).detach();
+    std::thread(ServeTcp, *std::move(socket), std::ref(work)).detach();
   }
 }
 

@@ -1,10 +1,10 @@
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "bench/ceilings/ceiling.h"
+#include "bench/ceilings/messages.h"
 #include "bench/ceilings/tcp.h"
 
 namespace embla::bench {
@@ -19,30 +19,32 @@ class TcpCeiling final : public Ceiling {
   std::string name() const override { return "plain socket"; }
 
   absl::StatusOr<double> Run(const Load& load) override {
-    // Header: the reply's size, then this request's size, so that the peer can frame the stream.
-    std::vector<char> request(load.request_bytes < 16 ? 16 : load.request_bytes);
-    const std::uint64_t sizes[2] = {load.reply_bytes, request.size()};
-    std::memcpy(request.data(), sizes, sizeof(sizes));
+    const std::vector<std::vector<char>> requests = MakeRequests(load);
+    const auto request = [&requests](int number) -> const std::vector<char>& {
+      return requests[number % requests.size()];
+    };
     std::vector<char> reply(load.reply_bytes);
     const auto begin = std::chrono::steady_clock::now();
     bool alive = true;
     if (load.in_flight <= 1) {
       for (int i = 0; alive && i < load.requests; ++i) {
-        alive = socket_.SendAll(request.data(), request.size()) &&
-                socket_.ReceiveAll(reply.data(), reply.size());
+        alive = socket_.SendAll(request(i).data(), request(i).size()) &&
+                socket_.ReceiveAll(reply.data(), reply.size()) &&
+                IsAnswered(load, request(i), reply);
       }
     } else {
       std::thread sender([&] {
         for (int i = 0; i < load.requests; ++i) {
-          if (!socket_.SendAll(request.data(), request.size())) return;
+          if (!socket_.SendAll(request(i).data(), request(i).size())) return;
         }
       });
       for (int i = 0; alive && i < load.requests; ++i) {
-        alive = socket_.ReceiveAll(reply.data(), reply.size());
+        alive =
+            socket_.ReceiveAll(reply.data(), reply.size()) && IsAnswered(load, request(i), reply);
       }
       sender.join();
     }
-    if (!alive) return absl::UnavailableError("the ceiling peer closed the connection");
+    if (!alive) return absl::UnavailableError("the ceiling peer does not answer, or wrongly");
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 

@@ -52,7 +52,7 @@ void PrintResult(const CaseResult& result, std::ostream& out) {
   out << absl::StrFormat("\n    bytes per request: %.0f sent, %.0f received\n",
                          result.bytes_sent_per_request, result.bytes_received_per_request);
   for (const CeilingResult& ceiling : result.ceilings) {
-    out << absl::StrFormat("    of %-12s %6.1f %%  (%.0f rows/s)\n", ceiling.name,
+    out << absl::StrFormat("    of %-16s %6.1f %%  (%.0f rows/s)\n", ceiling.name,
                            100.0 * ceiling.ratio, ceiling.rows_per_second);
   }
   if (result.compared > 0.0) {

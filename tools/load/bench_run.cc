@@ -120,9 +120,8 @@ class CaseRun {
     }
     const bool comparable = load_.clients == 1 && (load_.only_lookups() || load_.only_updates());
     if (environment_.ceilings == nullptr || !comparable) return absl::OkStatus();
-    EMBLA_ASSIGN_OR_RETURN(const std::vector<double> rates, environment_.ceilings->Measure(load_));
-    const std::vector<std::string> names = environment_.ceilings->names();
-    for (std::size_t i = 0; i < rates.size(); ++i) Record(names[i], rates[i]);
+    EMBLA_ASSIGN_OR_RETURN(const auto rates, environment_.ceilings->Measure(load_));
+    for (const auto& rate : rates) Record(rate.name, rate.requests_per_second);
     return absl::OkStatus();
   }
 

@@ -220,7 +220,7 @@ TEST(ResultsToJson, HoldsTheFiguresThatDocumentsQuote) {
   EXPECT_TRUE(entry.at("update_latency").is_null());
   std::ostringstream table;
   PrintResults({result}, table);
-  EXPECT_THAT(table.str(), HasSubstr("of grpc_stream    50.0 %"));
+  EXPECT_THAT(table.str(), HasSubstr("of grpc_stream        50.0 %"));
 }
 
 }  // namespace

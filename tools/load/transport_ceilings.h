@@ -1,4 +1,5 @@
-// The same bytes as a case, carried by gRPC alone and by a plain socket (bench/ceilings).
+// The same bytes as a case, carried by gRPC alone and by a plain socket; and the same with the rows
+// gathered or stepped at the peer (bench/ceilings).
 #pragma once
 
 #include <memory>
@@ -17,16 +18,21 @@ class TransportCeilings {
   // Starts `peer_program`, embla-ceiling-peer.
   static absl::StatusOr<std::unique_ptr<TransportCeilings>> Start(const std::string& peer_program);
 
-  // Names of Measure's results, in order: "grpc_unary", "grpc_stream", "socket".
-  std::vector<std::string> names() const;
-  // Requests per second of every ceiling on one connection. Requires: lookups or updates only.
-  absl::StatusOr<std::vector<double>> Measure(const Case& load);
+  struct Rate {
+    std::string name;
+    double requests_per_second = 0.0;
+  };
+  // Every ceiling on one connection: "grpc_unary", "grpc_stream", "socket"; and, for single rows of
+  // one table in fp32, "grpc_stream_work" and "socket_work". Requires: lookups or updates only.
+  absl::StatusOr<std::vector<Rate>> Measure(const Case& load);
 
  private:
   TransportCeilings() = default;
 
   std::unique_ptr<bench::CeilingPeer> peer_;  // Before its users.
-  std::vector<std::unique_ptr<bench::Ceiling>> ceilings_;
+  std::unique_ptr<bench::Ceiling> unary_;
+  std::unique_ptr<bench::Ceiling> stream_;
+  std::unique_ptr<bench::Ceiling> socket_;
 };
 
 }  // namespace embla::load
