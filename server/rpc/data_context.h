@@ -47,8 +47,8 @@ struct DataServiceOptions {
 
 // The memory of a request in flight, and its part of its trainer's quota.
 struct Admission {
-  InFlightBudget::Hold memory;
-  TrainerQuotas::Hold quota;
+  Hold memory;
+  Hold quota;
 };
 
 // Thread safety: as its members; all of them may be used from any thread.

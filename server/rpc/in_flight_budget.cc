@@ -19,9 +19,7 @@ InFlightHolder HolderOf(const UpdateBatch& update) {
   return holder;
 }
 
-absl::StatusOr<InFlightBudget::Hold> InFlightBudget::Take(const InFlightHolder& holder,
-                                                          std::size_t bytes) {
-  Hold hold;
+absl::StatusOr<Hold> InFlightBudget::Take(const InFlightHolder& holder, std::size_t bytes) {
   {
     MutexLock lock(mu_);
     EMBLA_RETURN_IF_ERROR(Check(holder, bytes));
@@ -33,10 +31,7 @@ absl::StatusOr<InFlightBudget::Hold> InFlightBudget::Take(const InFlightHolder& 
   }
   if (!holder.has_session) TakeBeside(ConnectionId{holder.id}, bytes);
   held_bytes_.Add(static_cast<double>(bytes));
-  hold.budget_ = this;
-  hold.holder_ = holder;
-  hold.bytes_ = bytes;
-  return hold;
+  return Hold([this, holder, bytes] { GiveBack(holder, bytes); });
 }
 
 absl::Status InFlightBudget::Check(const InFlightHolder& holder, std::size_t bytes) const {

@@ -21,6 +21,7 @@
 #include "core/metrics/metrics.h"
 #include "core/rows/request.h"
 #include "server/rpc/connection_shares.h"
+#include "server/rpc/hold.h"
 
 namespace embla {
 
@@ -54,32 +55,11 @@ InFlightHolder HolderOf(ConnectionId connection);
 // Thread safety: every public method may be called from any thread.
 class InFlightBudget {
  public:
-  // Bytes that are given back when this is destroyed. The budget outlives it.
-  class Hold {
-   public:
-    Hold() = default;  // Nothing.
-    Hold(Hold&& other) noexcept { *this = std::move(other); }
-    Hold& operator=(Hold&& other) noexcept {
-      std::swap(budget_, other.budget_);
-      std::swap(holder_, other.holder_);
-      std::swap(bytes_, other.bytes_);
-      return *this;
-    }
-    ~Hold() {
-      if (budget_ != nullptr) budget_->GiveBack(holder_, bytes_);
-    }
-
-   private:
-    friend class InFlightBudget;
-    InFlightBudget* budget_ = nullptr;  // Not owned.
-    InFlightHolder holder_;
-    std::size_t bytes_ = 0;
-  };
-
   InFlightBudget(const InFlightLimits& limits, Gauge held_bytes)
       : limits_(limits), held_bytes_(held_bytes) {}
 
-  // Errors: ResourceExhausted (says which bound, and what to do).
+  // The budget outlives what it gives. Errors: ResourceExhausted (says which bound, and what to
+  // do).
   absl::StatusOr<Hold> Take(const InFlightHolder& holder, std::size_t bytes);
 
   std::size_t held() const;

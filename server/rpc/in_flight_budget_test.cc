@@ -25,10 +25,10 @@ InFlightHolder Stranger(std::uint64_t id) { return {.has_session = false, .id = 
 
 TEST(InFlightBudgetTake, SessionsThatNeverLetGoLeaveRoomForAnother) {
   InFlightBudget budget(kLimits, Gauge());
-  std::vector<InFlightBudget::Hold> holds;
+  std::vector<Hold> holds;
   for (std::uint64_t session = 1; session <= 8; ++session) {
     for (;;) {
-      absl::StatusOr<InFlightBudget::Hold> hold = budget.Take(Session(session), 1);
+      absl::StatusOr<Hold> hold = budget.Take(Session(session), 1);
       if (!hold.ok()) break;
       holds.push_back(*std::move(hold));
     }
@@ -69,10 +69,10 @@ TEST(InFlightBudgetTake, WhatIsDestroyedIsGivenBack) {
 // Contributions of 100 bytes each: without the bound the fourth rank finds nothing left.
 TEST(InFlightBudgetTake, ContributionsThatWaitLeaveRoomForTheRankThatIsMissing) {
   InFlightBudget budget(kLimits, Gauge());
-  std::vector<InFlightBudget::Hold> holds;
+  std::vector<Hold> holds;
   for (std::uint64_t session = 1; session <= 4; ++session) {
     for (;;) {
-      absl::StatusOr<InFlightBudget::Hold> hold = budget.Take(Contributions(session), 100);
+      absl::StatusOr<Hold> hold = budget.Take(Contributions(session), 100);
       if (!hold.ok()) break;
       holds.push_back(*std::move(hold));
     }

@@ -64,7 +64,7 @@ ReadRowsCall* ReadRowsCall::Start(DataContext& context, TaskThreads& threads,
                                   const std::optional<Identity>& caller,
                                   const InFlightHolder& holder, absl::Time deadline) {
   auto* const call = new ReadRowsCall(context, threads, request.Length(), deadline);
-  absl::StatusOr<InFlightBudget::Hold> hold =
+  absl::StatusOr<Hold> hold =
       context.in_flight.Take(holder, request.Length() + ParsedBytesMax(request));
   absl::Status status = hold.status();
   absl::StatusOr<ShardNode::RowsQuery> query = ShardNode::RowsQuery();

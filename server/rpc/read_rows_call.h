@@ -50,7 +50,7 @@ class ReadRowsCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   DataContext& context_;        // Not owned; outlives this object.
   const TaskThreads& threads_;  // Likewise.
   const std::size_t request_bytes_;
-  InFlightBudget::Hold hold_;  // Set before the task begins.
+  Hold hold_;  // Set before the task begins.
   const absl::Time start_;
   const absl::Time deadline_;
 

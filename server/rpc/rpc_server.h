@@ -30,7 +30,7 @@ struct RpcServerOptions {
   // Purpose of the port: calls that it does not serve are answered with "this is `port`".
   std::string port = "another port";
   bool insecure = false;  // Allow addresses that other machines can reach, without TLS.
-  TlsPtr tls;             // Null: plaintext, and every caller may call everything.
+  TlsPtr tls = nullptr;   // Null: plaintext, and every caller may call everything.
   // A connection over TLS takes no new calls at this age, give or take a tenth, and ends when its
   // calls have, or after as long again, at most 10 minutes: so certificates are judged again.
   // Zero: never.

@@ -72,12 +72,11 @@ TrainerQuotas::TrainerQuotas(std::shared_ptr<TrainerQuotaFile> file, Metrics* me
                    ? Counter()
                    : metrics->MakeCounter(MetricNamed("embla_quota_refusals_total"))) {}
 
-absl::StatusOr<TrainerQuotas::Hold> TrainerQuotas::Take(const std::optional<Identity>& caller,
-                                                        const InFlightHolder& holder,
-                                                        std::uint64_t rows, std::uint64_t bytes,
-                                                        absl::Time now) {
+absl::StatusOr<Hold> TrainerQuotas::Take(const std::optional<Identity>& caller,
+                                         const InFlightHolder& holder, std::uint64_t rows,
+                                         std::uint64_t bytes, absl::Time now) {
   if (file_ == nullptr) return Hold();
-  std::string trainer = TrainerOf(caller, holder);
+  const std::string trainer = TrainerOf(caller, holder);
   const TrainerQuotaFile::Ptr quotas = file_->Current(now);
   auto quota = quotas->find(trainer);
   if (quota == quotas->end()) quota = quotas->find(kOthers);
@@ -100,12 +99,7 @@ absl::StatusOr<TrainerQuotas::Hold> TrainerQuotas::Take(const std::optional<Iden
   ++account.requests;
   account.rows += rows;
   account.bytes += bytes;
-  Hold hold;
-  hold.quotas_ = this;
-  hold.trainer_ = std::move(trainer);
-  hold.rows_ = rows;
-  hold.bytes_ = bytes;
-  return hold;
+  return Hold([this, trainer, rows, bytes] { GiveBack(trainer, rows, bytes); });
 }
 
 absl::Status TrainerQuotas::Check(const std::string& trainer, const TrainerQuota& quota,
@@ -136,12 +130,12 @@ void TrainerQuotas::ForgetIdle(absl::Time now) {
   forget_at_ = std::max<std::size_t>(2 * accounts_.size(), 64);
 }
 
-void TrainerQuotas::GiveBack(const Hold& hold) {
+void TrainerQuotas::GiveBack(const std::string& trainer, std::uint64_t rows, std::uint64_t bytes) {
   MutexLock lock(mu_);
-  Account& account = accounts_[hold.trainer_];
+  Account& account = accounts_[trainer];
   --account.requests;
-  account.rows -= hold.rows_;
-  account.bytes -= hold.bytes_;
+  account.rows -= rows;
+  account.bytes -= bytes;
 }
 
 std::size_t TrainerQuotas::accounts() const {

@@ -19,7 +19,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -28,6 +27,7 @@
 #include "core/base/mutex.h"
 #include "core/metrics/metrics.h"
 #include "core/tls/identity.h"
+#include "server/rpc/hold.h"
 #include "server/rpc/in_flight_budget.h"
 
 namespace embla {
@@ -52,44 +52,12 @@ std::shared_ptr<TrainerQuotaFile> OpenTrainerQuotas(const std::string& file);
 
 // Thread safety: every method may be called from any thread.
 class TrainerQuotas {
- private:
-  struct Account {
-    std::uint64_t requests = 0;  // In flight, with rows and bytes of theirs.
-    std::uint64_t rows = 0;
-    std::uint64_t bytes = 0;
-    absl::Time served_at = absl::InfinitePast();
-  };
-
  public:
-  // Rows and bytes that are given back when this is destroyed. The quotas outlive it.
-  class Hold {
-   public:
-    Hold() = default;  // Nothing.
-    Hold(Hold&& other) noexcept { *this = std::move(other); }
-    Hold& operator=(Hold&& other) noexcept {
-      std::swap(quotas_, other.quotas_);
-      std::swap(trainer_, other.trainer_);
-      std::swap(rows_, other.rows_);
-      std::swap(bytes_, other.bytes_);
-      return *this;
-    }
-    ~Hold() {
-      if (quotas_ != nullptr) quotas_->GiveBack(*this);
-    }
-
-   private:
-    friend class TrainerQuotas;
-    TrainerQuotas* quotas_ = nullptr;  // Not owned.
-    std::string trainer_;
-    std::uint64_t rows_ = 0;
-    std::uint64_t bytes_ = 0;
-  };
-
   // `file` may be null: nobody has a quota. So may `metrics`.
   TrainerQuotas(std::shared_ptr<TrainerQuotaFile> file, Metrics* metrics);
 
   // One request of a trainer is always in flight, whatever its size. Contributions to synchronous
-  // steps, which wait for those of other trainers, are none in flight.
+  // steps, which wait for those of other trainers, are none in flight. The quotas outlive the hold.
   // ResourceExhausted says which quota, and when to come again where that is known.
   absl::StatusOr<Hold> Take(const std::optional<Identity>& caller, const InFlightHolder& holder,
                             std::uint64_t rows, std::uint64_t bytes, absl::Time now);
@@ -98,10 +66,17 @@ class TrainerQuotas {
   std::size_t accounts() const;
 
  private:
+  struct Account {
+    std::uint64_t requests = 0;  // In flight, with rows and bytes of theirs.
+    std::uint64_t rows = 0;
+    std::uint64_t bytes = 0;
+    absl::Time served_at = absl::InfinitePast();
+  };
+
   absl::Status Check(const std::string& trainer, const TrainerQuota& quota, const Account& account,
                      std::uint64_t rows, std::uint64_t bytes, absl::Time now) const;
   void ForgetIdle(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void GiveBack(const Hold& hold);
+  void GiveBack(const std::string& trainer, std::uint64_t rows, std::uint64_t bytes);
 
   const std::shared_ptr<TrainerQuotaFile> file_;
   const Counter refused_;

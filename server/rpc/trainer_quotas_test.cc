@@ -39,9 +39,8 @@ class TrainerQuotasTest : public ::testing::Test {
     EXPECT_THAT(file->Load(), IsOk());
     return quotas_.emplace(file, nullptr);
   }
-  absl::StatusOr<TrainerQuotas::Hold> Take(const std::optional<Identity>& caller,
-                                           std::uint64_t rows, std::uint64_t bytes = 0,
-                                           const InFlightHolder& holder = Session(1)) {
+  absl::StatusOr<Hold> Take(const std::optional<Identity>& caller, std::uint64_t rows,
+                            std::uint64_t bytes = 0, const InFlightHolder& holder = Session(1)) {
     return Quotas().Take(caller, holder, rows, bytes, now_);
   }
 
@@ -60,7 +59,7 @@ TEST_F(TrainerQuotasTest, RowsInFlightAreGivenBack) {
               StatusIs(Code::kResourceExhausted, HasSubstr("trainer ann, 100 rows in flight")));
   EXPECT_THAT(Take(kAnn, 40), IsOk());
   EXPECT_THAT(Take(kBob, 1'000), IsOk());
-  *first = TrainerQuotas::Hold();
+  *first = Hold();
   EXPECT_THAT(Take(kAnn, 41), IsOk());
 }
 
@@ -155,7 +154,7 @@ TEST_F(TrainerQuotasTest, AFileIsReadAgainAndABadOneLeavesTheQuotas) {
 
 TEST_F(TrainerQuotasTest, TrainersThatRestAreForgotten) {
   Write(R"({"*": {"rows_per_second": 1000, "rows_in_flight": 100}})");
-  std::vector<TrainerQuotas::Hold> holds;
+  std::vector<Hold> holds;
   for (int i = 0; i < 10'000; ++i) {
     now_ += absl::Milliseconds(10);
     auto hold = Take(Caller(Role::kTrainer, absl::StrCat("t", i)), 10);
