@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kMessageBytesMax = 512 << 20;  // Frames and limits are far below.
 
-grpc::ChannelArguments Arguments() {
+// A value that is set twice keeps the first one.
+grpc::ChannelArguments ArgumentsWith(int ping_after_ms, int ping_timeout_ms) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
@@ -27,8 +28,8 @@ grpc::ChannelArguments Arguments() {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // A machine that vanished without a word.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, ping_after_ms);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping_timeout_ms);
   return arguments;
 }
 
@@ -56,14 +57,12 @@ std::string DescribeServer(const std::string& kind, const std::string& address, 
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const TlsPtr& tls,
                                            const ExpectedPeer& peer) {
-  return Make(address, tls, peer, Arguments());
+  return Make(address, tls, peer, ArgumentsWith(20'000, 10'000));
 }
 
 std::shared_ptr<grpc::Channel> MakeMemberChannel(const std::string& address, const TlsPtr& tls,
                                                  const ExpectedPeer& peer) {
-  grpc::ChannelArguments arguments = Arguments();
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 1'500);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 1'500);
+  grpc::ChannelArguments arguments = ArgumentsWith(1'500, 1'500);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   return Make(address, tls, peer, arguments);
 }

@@ -293,8 +293,8 @@ absl::Status CoordinatorMember::StandBy() {
                           .connections = options_.process.connections,
                           .is_serving = false,
                           .listening = &admin_listening_,
-                          .answer_unknown = [this] { return Redirect(); }};
-  server.ping_interval_min = absl::Milliseconds(500);
+                          .answer_unknown = [this] { return Redirect(); },
+                          .ping_interval_min = kPingIntervalMin};
   EMBLA_ASSIGN_OR_RETURN(admin_standby_, RpcServer::Start(server, {}));
   server.listen = options_.process.listen;
   server.listening = &listening_;

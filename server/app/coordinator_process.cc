@@ -18,9 +18,6 @@
 namespace embla {
 namespace {
 
-// Clients of several coordinators ping them, to notice soon that one is gone.
-constexpr absl::Duration kMemberPingInterval = absl::Milliseconds(500);
-
 // A node's first report says what it has, of thousands of tables.
 constexpr std::size_t kCoordinatorMessageBytesMax = std::size_t{64} << 20;
 
@@ -118,11 +115,9 @@ absl::Status CoordinatorProcess::Listen() {
                           .message_bytes_max = kAdminMessageBytesMax,
                           .connections = options_.connections,
                           .metrics = &metrics_,
-                          .counted_services = {"embla.v1.AdminService"}};
-  if (options_.shared != nullptr) {
-    server.listening = options_.shared->admin_listening;
-    server.ping_interval_min = kMemberPingInterval;
-  }
+                          .counted_services = {"embla.v1.AdminService"},
+                          .ping_interval_min = kPingIntervalMin};
+  if (options_.shared != nullptr) server.listening = options_.shared->admin_listening;
   grpc::Service* const admin_services[] = {admin_service_.get()};
   EMBLA_ASSIGN_OR_RETURN(admin_server_, RpcServer::Start(server, admin_services));
   server.listen = options_.listen;

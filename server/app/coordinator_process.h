@@ -25,6 +25,9 @@
 
 namespace embla {
 
+// Who knows several coordinators pings them, to notice soon that one is gone.
+inline constexpr absl::Duration kPingIntervalMin = absl::Milliseconds(500);
+
 struct CoordinatorProcessOptions {
   std::string listen = "127.0.0.1:0";        // Shard servers and trainers.
   std::string admin_listen = "127.0.0.1:0";  // Operators.

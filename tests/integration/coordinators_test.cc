@@ -447,6 +447,29 @@ TEST_F(CoordinatorsOverTlsTest, TheLeaderMayGoAtAnyMomentOfAReshard) {
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("")));
 }
 
+// One that was stopped closes no connection: only pings tell.
+TEST_F(CoordinatorsTest, NodesAndClientsLeaveALeaderThatIsStopped) {
+  constexpr absl::Duration kNoticed = absl::Seconds(12);  // Lease and pings have 3 s each.
+  const std::unique_ptr<Admin> admin = cluster_->ConnectAdmin();
+  ASSERT_NE(admin, nullptr);
+  CreateTable(*admin);
+  const std::unique_ptr<Client> client = Connect();
+  ASSERT_NE(client, nullptr);
+  const int leader = cluster_->Leader();
+  ASSERT_GE(leader, 0);
+  const absl::Time gone = absl::Now();
+  cluster_->coordinator(leader).process.Signal(SIGSTOP);
+  EXPECT_THAT(client->RefreshPlan(), IsOk());
+  EXPECT_LE(absl::Now() - gone, kNoticed);
+  EXPECT_TRUE(AwaitFor(
+      [&] {
+        const auto status = admin->Call<v1::ClusterStatus>(v1::GetClusterStatusRequest());
+        return status.ok() && status->nodes_live() == kNodes;
+      },
+      gone + kNoticed - absl::Now(), "the nodes are live at another leader"));
+  cluster_->coordinator(leader).process.Signal(SIGCONT);
+}
+
 TEST_F(CoordinatorsTest, AStandbyNamesTheLeaderAndOneAddressIsEnoughToFindIt) {
   int leader = -1;
   ASSERT_TRUE(
