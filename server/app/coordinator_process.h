@@ -25,7 +25,7 @@
 
 namespace embla {
 
-// Who knows several coordinators pings them, to notice soon that one is gone.
+// Callers that know several coordinators ping them, to notice soon that one is gone.
 inline constexpr absl::Duration kPingIntervalMin = absl::Milliseconds(500);
 
 struct CoordinatorProcessOptions {
