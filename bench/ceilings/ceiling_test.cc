@@ -18,10 +18,14 @@ namespace {
 
 using ::embla::testing::IsOk;
 
-TEST(CeilingRun, EveryTransportExchangesAllSizesAndDepths) {
+absl::StatusOr<std::unique_ptr<CeilingPeer>> StartPeer() {
   const char* const directory = std::getenv("EMBLA_BIN_DIR");
-  ASSERT_NE(directory, nullptr);
-  const auto peer = CeilingPeer::Start(std::string(directory) + "/embla-ceiling-peer");
+  if (directory == nullptr) return absl::NotFoundError("EMBLA_BIN_DIR is not set");
+  return CeilingPeer::Start(std::string(directory) + "/embla-ceiling-peer");
+}
+
+TEST(CeilingRun, EveryTransportExchangesAllSizesAndDepths) {
+  const auto peer = StartPeer();
   ASSERT_THAT(peer, IsOk());
   for (const auto make : {GrpcUnaryCeiling, GrpcStreamCeiling, SocketCeiling}) {
     const auto ceiling = make(**peer);
@@ -40,9 +44,7 @@ TEST(CeilingRun, EveryTransportExchangesAllSizesAndDepths) {
 }
 
 TEST(CeilingRun, RowsAreGatheredAndSteppedAtThePeer) {
-  const char* const directory = std::getenv("EMBLA_BIN_DIR");
-  ASSERT_NE(directory, nullptr);
-  const auto peer = CeilingPeer::Start(std::string(directory) + "/embla-ceiling-peer");
+  const auto peer = StartPeer();
   ASSERT_THAT(peer, IsOk());
   for (const auto make : {GrpcUnaryCeiling, GrpcStreamCeiling, SocketCeiling}) {
     const auto ceiling = make(**peer);
