@@ -62,12 +62,15 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ConnectOptions options) 
   EMBLA_RETURN_IF_ERROR(CheckAddresses(options.coordinator));
   if (options.name.empty()) options.name = DefaultName();
   EMBLA_ASSIGN_OR_RETURN(const TlsPtr tls, LoadTls(options.tls));
+  ClientImpl::World world;
+  // Without descriptors for it, calls go by gRPC alone.
+  if (options.data_sockets) world.poller = Poller::Start().value_or(nullptr);
   const GrpcNodeOptions every{
       .transport = options.transport,
       .connections = options.connections_per_node,
       .in_flight_bytes_max = static_cast<std::size_t>(options.in_flight_bytes_max_per_node),
+      .poller = world.poller.get(),
       .tls = tls};
-  ClientImpl::World world;
   world.timer = std::make_unique<ThreadTimer>();
   world.coordinator = MakeGrpcCoordinatorChannel(options.coordinator, tls);
   world.connect = [every](const NodeSpec& node, Timer& timer) {

@@ -84,6 +84,7 @@ ClientImpl::ClientImpl(ConnectOptions options, World world)
       lookup_metrics_(&metrics_, MethodMetrics::Side::kClient, "Lookup"),
       update_metrics_(&metrics_, MethodMetrics::Side::kClient, "Update"),
       timer_(std::move(world.timer)),
+      poller_(std::move(world.poller)),
       coordinator_(std::move(world.coordinator)),
       budget_(options_.retry_budget_ratio, options_.retry_budget_per_second, timer_->Now()),
       backoff_(RandomId64()),

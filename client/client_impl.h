@@ -16,6 +16,7 @@
 #include "core/base/buffer.h"
 #include "core/base/mutex.h"
 #include "core/metrics/metrics.h"
+#include "core/socket/poller.h"
 
 namespace embla::client {
 
@@ -24,6 +25,7 @@ class ClientImpl final : public Client {
   // Connections, time and address lookup of the client; tests replace them.
   struct World {
     std::unique_ptr<Timer> timer;
+    std::unique_ptr<Poller> poller;  // Of `connect`'s channels; may be null.
     std::unique_ptr<CoordinatorChannel> coordinator;
     // Makes the channel to a node; the timer is World::timer.
     std::function<std::unique_ptr<NodeChannel>(const NodeSpec& node, Timer& timer)> connect;
@@ -121,6 +123,7 @@ class ClientImpl final : public Client {
 
   // Destroyed in reverse: members that call into others come after them.
   const std::unique_ptr<Timer> timer_;
+  const std::unique_ptr<Poller> poller_;  // May be null.
   const std::unique_ptr<CoordinatorChannel> coordinator_;
   RetryBudget budget_;
   Backoff backoff_;

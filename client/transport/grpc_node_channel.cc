@@ -73,7 +73,8 @@ class GrpcNodeChannel final : public NodeChannel {
       std::shared_ptr<grpc::Channel> channel =
           i == 0 ? reads_channel_ : MakeChannelOf(address, options);
       if (options.transport == Transport::kStream) {
-        connections_.push_back(std::make_unique<StreamConnection>(std::move(channel), timer));
+        connections_.push_back(
+            std::make_unique<StreamConnection>(std::move(channel), timer, options.poller));
       } else {
         connections_.push_back(std::make_unique<UnaryConnection>(std::move(channel)));
       }

@@ -8,6 +8,7 @@
 #include "client/include/embla/client.h"
 #include "client/transport/node_channel.h"
 #include "client/transport/timer.h"
+#include "core/socket/poller.h"
 #include "core/tls/tls.h"
 
 namespace embla::client {
@@ -16,8 +17,9 @@ struct GrpcNodeOptions {
   Transport transport = Transport::kStream;
   int connections = 1;
   std::size_t in_flight_bytes_max = std::size_t{64} << 20;
-  TlsPtr tls = nullptr;   // Null: plaintext.
-  std::string name = {};  // Over TLS, the node's; empty: any node's.
+  Poller* poller = nullptr;  // For data sockets; not owned, outlives the channel. Null: none.
+  TlsPtr tls = nullptr;      // Null: plaintext.
+  std::string name = {};     // Over TLS, the node's; empty: any node's.
 };
 
 // `address` is host:port or unix:/path. Connects with the first call. The channel's destructor

@@ -1,18 +1,26 @@
 #include "client/transport/stream_connection.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <deque>
+#include <string>
 #include <utility>
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/client_callback.h>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "client/transport/request_bytes.h"
+#include "core/base/file_descriptor.h"
 #include "core/base/text.h"
-#include "core/wire/reply_codec.h"
+#include "core/socket/frame_socket.h"
+#include "core/wire/frame.h"
 #include "core/wire/status_codec.h"
+#include "embla/v1/data.pb.h"
 
 namespace embla::client {
 namespace {
@@ -20,37 +28,28 @@ namespace {
 constexpr char kStreamMethod[] = "/embla.v1.DataService/Stream";
 // Longer replies come in pieces, so that the node gathers one while another travels.
 constexpr std::uint32_t kFrameBytesMax = 2 << 20;
+constexpr std::size_t kReplyTextBytesMax = std::size_t{4} << 20;
+// A reply that stops in its middle breaks its connection so long after its call's deadline.
+constexpr absl::Duration kLateMax = absl::Seconds(1);
 
 std::uint32_t MillisecondsUntil(absl::Time deadline, absl::Time now) {
   const std::int64_t left = absl::ToInt64Milliseconds(deadline - now);
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(left, 1, 0xffffffff));
 }
 
-struct Pending {
-  DataRequest request;
-  std::size_t sent_bytes = 0;
-  std::size_t received_bytes = 0;
-  std::size_t rows_bytes = 0;  // Received so far.
-  bool too_many_rows = false;
-  bool receiving = false;  // A frame is being copied: it may not expire now.
-};
-
-// A call that is over, to be told outside the lock.
-struct Finished {
-  NodeChannel::Done done;
-  NodeReply reply;
-};
-
-Finished Finish(Pending pending, absl::Status status) {
-  return {std::move(pending.request.done),
-          {std::move(status), pending.sent_bytes, pending.received_bytes}};
-}
-
-absl::Status CheckRows(const Pending& pending) {
-  const std::size_t expected = pending.request.reply_rows().size();
-  if (!pending.too_many_rows && pending.rows_bytes == expected) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("the reply has ", pending.rows_bytes, " bytes of rows, not ", expected));
+// Not open: it cannot be reached from here.
+FileDescriptor ConnectTo(const std::string& address) {
+  sockaddr_un name{};
+  if (!address.starts_with("@") || address.size() > sizeof(name.sun_path)) return {};
+  name.sun_family = AF_UNIX;
+  std::memcpy(name.sun_path + 1, address.data() + 1, address.size() - 1);
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.is_open() ||
+      ::connect(socket.number(), reinterpret_cast<const sockaddr*>(&name), bytes) != 0) {
+    return {};
+  }
+  return socket;
 }
 
 }  // namespace
@@ -73,11 +72,7 @@ class StreamConnection::Stream final
     context_.TryCancel();
   }
 
-  // `message` is `pending`'s, under `sequence`.
-  void Write(std::uint64_t sequence, Pending pending, grpc::ByteBuffer message) {
-    pending_.emplace(sequence, std::move(pending));
-    Write(std::move(message));
-  }
+  PendingCalls& calls() { return calls_; }
   // Sends `message` without waiting for its reply.
   void Write(grpc::ByteBuffer message) {
     has_written_ = true;
@@ -85,33 +80,6 @@ class StreamConnection::Stream final
     if (writes_.size() == 1) StartWrite(&writes_.front());
   }
   bool has_written() const { return has_written_; }
-
-  // Moves the calls whose time is over to `finished`; returns when the next one's is.
-  absl::Time Expire(absl::Time now, std::vector<Finished>& finished) {
-    absl::Time next = absl::InfiniteFuture();
-    for (auto it = pending_.begin(); it != pending_.end();) {
-      const auto entry = it++;
-      const absl::Time deadline = entry->second.request.deadline;
-      if (deadline > now || entry->second.receiving) {
-        // A frame that is being copied now is done in a moment.
-        next = std::min(next, std::max(deadline, now + absl::Milliseconds(1)));
-        continue;
-      }
-      finished.push_back(
-          Finish(std::move(entry->second), absl::DeadlineExceededError("no reply in time")));
-      pending_.erase(entry);
-    }
-    return next;
-  }
-
-  std::vector<Finished> FailAll(const absl::Status& status) {
-    std::vector<Finished> finished;
-    for (auto& [sequence, pending] : pending_) {
-      finished.push_back(Finish(std::move(pending), status));
-    }
-    pending_.clear();
-    return finished;
-  }
 
   const grpc::Status& final_status() const { return final_status_; }
 
@@ -139,7 +107,6 @@ class StreamConnection::Stream final
 
  private:
   bool Receive();
-  std::byte* PlaceRows(std::uint64_t sequence, std::size_t size);
 
   StreamConnection& connection_;  // Not owned; outlives this object.
   grpc::ClientContext context_;
@@ -149,77 +116,132 @@ class StreamConnection::Stream final
   bool open_ = true;
   bool has_written_ = false;
   std::deque<grpc::ByteBuffer> writes_;  // The first one is on its way.
-  absl::flat_hash_map<std::uint64_t, Pending> pending_;
+  PendingCalls calls_;
 };
-
-// Returns the memory for the next `size` bytes of rows of `sequence`. The call stays `receiving`
-// until Receive has seen the whole message.
-std::byte* StreamConnection::Stream::PlaceRows(std::uint64_t sequence, std::size_t size) {
-  MutexLock lock(connection_.mu_);
-  const auto entry = pending_.find(sequence);
-  if (entry != pending_.end()) {
-    Pending& pending = entry->second;
-    const std::span<std::byte> rows = pending.request.reply_rows();
-    const std::size_t begin = pending.rows_bytes;
-    pending.rows_bytes += size;
-    if (begin <= rows.size() && size <= rows.size() - begin) {
-      pending.receiving = true;
-      return rows.data() + begin;
-    }
-    pending.too_many_rows = true;
-  }
-  if (discarded_.size() < size) discarded_ = Buffer::Allocate(size);
-  return discarded_.data();
-}
 
 // Takes in one message. False: it is no reply, so the stream cannot be trusted.
 bool StreamConnection::Stream::Receive() {
   const std::size_t bytes = received_.Length();
   absl::StatusOr<wire::StreamReply> reply = wire::DecodeStreamReply(
       received_, [this](std::uint64_t sequence, std::size_t size) -> absl::StatusOr<std::byte*> {
-        return PlaceRows(sequence, size);
+        MutexLock lock(connection_.mu_);
+        if (std::byte* const place = calls_.PlaceRows(sequence, size)) return place;
+        if (discarded_.size() < size) discarded_ = Buffer::Allocate(size);
+        return discarded_.data();
       });
   received_.Clear();
   if (!reply.ok()) return false;
-  Finished finished;
+  if (reply->kind == wire::StreamReply::Kind::kOffer) {
+    connection_.TakeOffer(*this, reply->offer);
+    return true;
+  }
+  std::vector<FinishedCall> finished;
   {
     MutexLock lock(connection_.mu_);
-    const auto entry = pending_.find(reply->sequence);
-    if (entry == pending_.end()) return true;  // Its deadline has passed.
-    Pending& pending = entry->second;
-    pending.receiving = false;
-    pending.received_bytes += bytes;
-    if (reply->more) return true;
-    absl::Status status = reply->status;
-    if (status.ok()) {
-      const bool is_lookup = reply->kind == wire::StreamReply::Kind::kLookup;
-      if (is_lookup != pending.request.is_lookup()) {
-        status = absl::InternalError("the reply is of another kind than the request");
-      } else if (!is_lookup || reply->refused.empty()) {
-        status = CheckRows(pending);
-      }
-    }
-    finished = Finish(std::move(pending), std::move(status));
-    finished.reply.plan_version = reply->plan_version;
-    finished.reply.refused = std::move(reply->refused);
-    finished.reply.refused_claims = std::move(reply->refused_claims);
-    pending_.erase(entry);
+    auto call = calls_.Receive(*std::move(reply), bytes);
+    if (!call.has_value()) return true;
+    finished.push_back(*std::move(call));
     ++connection_.finishing_;
   }
-  finished.done(std::move(finished.reply));
-  MutexLock lock(connection_.mu_);
-  --connection_.finishing_;
-  connection_.changed_.NotifyAll();
+  connection_.Tell(std::move(finished));
   return true;
 }
 
-StreamConnection::StreamConnection(std::shared_ptr<grpc::Channel> channel, Timer& timer)
-    : stub_(std::move(channel)), timer_(timer), alarm_(timer, [this] { ExpireCalls(); }) {}
+// One data socket's life: from its connection to OnClosed. Its state is guarded by the connection's
+// mutex.
+class StreamConnection::Socket final : public FrameSocket::Owner {
+ public:
+  // `stream` has been offered it.
+  Socket(StreamConnection& connection, const Stream& stream)
+      : connection_(connection), stream_(&stream) {}
+
+  void set_socket(std::shared_ptr<FrameSocket> socket) { socket_ = std::move(socket); }
+  // The node has taken the ticket, and the stream goes on.
+  bool open() const { return welcomed_ && stream_ != nullptr; }
+  bool is_of(const Stream& stream) const { return stream_ == &stream; }
+  // No more calls; ends when those that wait are answered, which the node sees to.
+  void Leave() {
+    stream_ = nullptr;
+    if (calls_.empty()) Shutdown();
+  }
+  void Shutdown() {
+    if (socket_ != nullptr) socket_->Shutdown();
+  }
+
+  PendingCalls& calls() { return calls_; }
+  const std::shared_ptr<FrameSocket>& socket() const { return socket_; }
+
+  absl::Status BeginFrame(std::string_view text, std::span<const wire::FrameArray> arrays,
+                          std::span<std::byte*> places) override;
+  absl::Status EndFrame() override;
+  void OnSent() override {}
+  void OnClosed(const absl::Status& why) override {
+    connection_.OnSocketOver(this, why);  // Destroys this object.
+  }
+
+ private:
+  StreamConnection& connection_;  // Not owned; outlives this object.
+  const Stream* stream_;          // Null: it is over.
+  bool welcomed_ = false;
+  std::shared_ptr<FrameSocket> socket_;
+  PendingCalls calls_;
+  // The reply whose frame comes now.
+  wire::StreamReply reply_;
+  std::size_t reply_bytes_ = 0;
+};
+
+absl::Status StreamConnection::Socket::BeginFrame(std::string_view text,
+                                                  std::span<const wire::FrameArray> arrays,
+                                                  std::span<std::byte*> places) {
+  reply_bytes_ = text.size();
+  if (text.empty()) return absl::OkStatus();
+  std::size_t rows_bytes = 0;
+  for (const wire::FrameArray& array : arrays) {
+    if (array.number == v1::LookupReply::kRowsFieldNumber) rows_bytes = array.bytes;
+  }
+  absl::StatusOr<wire::StreamReply> reply = wire::DecodeStreamReplyText(text, rows_bytes);
+  if (!reply.ok()) return reply.status();
+  reply_ = *std::move(reply);
+  reply_bytes_ += rows_bytes;
+  if (rows_bytes == 0) return absl::OkStatus();
+  MutexLock lock(connection_.mu_);
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    if (arrays[i].number != v1::LookupReply::kRowsFieldNumber) continue;
+    places[i] = calls_.PlaceRows(reply_.sequence, arrays[i].bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamConnection::Socket::EndFrame() {
+  socket_->Want();
+  std::vector<FinishedCall> finished;
+  {
+    MutexLock lock(connection_.mu_);
+    if (reply_bytes_ == 0) {
+      welcomed_ = true;
+      return absl::OkStatus();
+    }
+    auto call = calls_.Receive(std::move(reply_), reply_bytes_);
+    if (!call.has_value()) return absl::OkStatus();
+    finished.push_back(*std::move(call));
+    ++connection_.finishing_;
+    if (stream_ == nullptr && calls_.empty()) Shutdown();
+  }
+  connection_.Tell(std::move(finished));
+  return absl::OkStatus();
+}
+
+StreamConnection::StreamConnection(std::shared_ptr<grpc::Channel> channel, Timer& timer,
+                                   Poller* poller)
+    : stub_(std::move(channel)),
+      timer_(timer),
+      poller_(poller),
+      alarm_(timer, [this] { ExpireCalls(); }) {}
 
 StreamConnection::~StreamConnection() {
   Close();
   MutexLock lock(mu_);
-  while (!streams_.empty() || finishing_ > 0) changed_.Wait(mu_);
+  while (!streams_.empty() || !sockets_.empty() || finishing_ > 0) changed_.Wait(mu_);
 }
 
 StreamConnection::Stream* StreamConnection::OpenStream() {
@@ -232,14 +254,46 @@ StreamConnection::Stream* StreamConnection::OpenStream() {
   return streams_.back().get();
 }
 
+StreamConnection::Socket* StreamConnection::OpenSocket() {
+  if (closed_) return nullptr;
+  for (const auto& socket : sockets_) {
+    if (socket->open()) return socket.get();
+  }
+  return nullptr;
+}
+
+void StreamConnection::TakeOffer(Stream& stream, const wire::DataSocketOffer& offer) {
+  if (poller_ == nullptr) return;
+  FileDescriptor connected = ConnectTo(offer.address);
+  if (!connected.is_open()) return;
+  std::shared_ptr<FrameSocket> opened;
+  {
+    MutexLock lock(mu_);
+    if (closed_ || !stream.open()) return;
+    auto socket = std::make_unique<Socket>(*this, stream);
+    auto result = FrameSocket::Open(std::move(connected), *socket, *poller_, kReplyTextBytesMax);
+    if (!result.ok()) return;
+    opened = *std::move(result);
+    // OnClosed, which may be on its way, waits for mu_.
+    socket->set_socket(opened);
+    sockets_.push_back(std::move(socket));
+  }
+  opened->Send(wire::MakeFrame(offer.ticket));
+  opened->Want();
+}
+
 void StreamConnection::Send(DataRequest request) {
   wire::StreamCall call;
   call.deadline_ms = MillisecondsUntil(request.deadline, timer_.Now());
+  bool is_first = false;
   {
     MutexLock lock(mu_);
     call.sequence = ++last_sequence_;
+    const Stream* const stream = OpenStream();
+    is_first = stream != nullptr && !stream->has_written();
   }
-  grpc::ByteBuffer message;
+  call.asks_data_socket = is_first && poller_ != nullptr;
+  wire::SplitMessage message;
   if (request.is_lookup()) {
     auto& lookup = std::get<NodeLookup>(request.call);
     message = wire::EncodeStreamLookup(call, lookup.batch, PayloadOf(lookup), kFrameBytesMax);
@@ -247,37 +301,47 @@ void StreamConnection::Send(DataRequest request) {
     auto& update = std::get<NodeUpdate>(request.call);
     message = wire::EncodeStreamUpdate(call, update.batch, PayloadOf(update));
   }
-  const std::size_t sent_bytes = message.Length();
+  const std::size_t sent_bytes = message.bytes();
+  std::shared_ptr<FrameSocket> by_socket;
   {
     MutexLock lock(mu_);
-    if (Stream* stream = OpenStream()) {
-      alarm_.NoLaterThan(request.deadline);
+    Stream* const stream = OpenStream();
+    if (stream != nullptr) alarm_.NoLaterThan(request.deadline);
+    if (Socket* const socket = OpenSocket(); socket != nullptr) {
+      by_socket = socket->socket();
+      socket->calls().Add(call.sequence, std::move(request), sent_bytes);
+    } else if (stream != nullptr) {
       // The node reads one message of a stream after the other, so it knows the session in time.
       if (!stream->has_written() && sent_bytes > kFirstMessageBytesMax) {
-        stream->Write(wire::EncodeStreamLookup({.sequence = ++last_sequence_},
-                                               ShowingLookup(request), {}, kFrameBytesMax));
+        stream->Write(wire::Join(wire::EncodeStreamLookup(
+            {.sequence = ++last_sequence_, .asks_data_socket = poller_ != nullptr},
+            ShowingLookup(request), {}, kFrameBytesMax)));
       }
-      stream->Write(call.sequence, {.request = std::move(request), .sent_bytes = sent_bytes},
-                    message);
+      stream->calls().Add(call.sequence, std::move(request), sent_bytes);
+      stream->Write(wire::Join(message));
       return;
     }
   }
+  // Not under the lock: replies come meanwhile. A socket that has broken has failed the call.
+  if (by_socket != nullptr) return by_socket->Send(wire::MakeFrame(message));
   request.done({.status = absl::UnavailableError("the connection was given up")});
 }
 
 void StreamConnection::ExpireCalls() {
-  std::vector<Finished> finished;
+  std::vector<FinishedCall> finished;
   {
     MutexLock lock(mu_);
+    const absl::Time now = timer_.Now();
     for (const auto& stream : streams_) {
-      alarm_.NoLaterThan(stream->Expire(timer_.Now(), finished));
+      alarm_.NoLaterThan(stream->calls().Expire(now, finished));
+    }
+    for (const auto& socket : sockets_) {
+      alarm_.NoLaterThan(socket->calls().Expire(now, finished));
+      if (now - socket->calls().late_since() > kLateMax) socket->Shutdown();
     }
     ++finishing_;
   }
-  for (Finished& call : finished) call.done(std::move(call.reply));
-  MutexLock lock(mu_);
-  --finishing_;
-  changed_.NotifyAll();
+  Tell(std::move(finished));
 }
 
 void StreamConnection::OnStreamOver(Stream* stream) {
@@ -288,14 +352,38 @@ void StreamConnection::OnStreamOver(Stream* stream) {
     const std::string reason = status.ok() ? "the node ended the stream" : Message(status);
     status = absl::UnavailableError(absl::StrCat("the stream broke: ", reason));
   }
-  std::vector<Finished> finished;
+  std::vector<FinishedCall> finished;
   {
     MutexLock lock(mu_);
-    finished = stream->FailAll(status);
+    finished = stream->calls().FailAll(status);
     ++finishing_;
+    for (const auto& socket : sockets_) {
+      if (socket->is_of(*stream)) socket->Leave();
+    }
     std::erase_if(streams_, [&](const auto& owned) { return owned.get() == stream; });
   }
-  for (Finished& call : finished) call.done(std::move(call.reply));
+  Tell(std::move(finished));
+}
+
+void StreamConnection::OnSocketOver(Socket* socket, const absl::Status& why) {
+  std::vector<FinishedCall> finished;
+  std::unique_ptr<Socket> over;  // Destroyed without the lock.
+  {
+    MutexLock lock(mu_);
+    finished = socket->calls().FailAll(
+        absl::UnavailableError(absl::StrCat("the data socket broke: ", Message(why))));
+    ++finishing_;
+    const auto found = std::find_if(sockets_.begin(), sockets_.end(),
+                                    [&](const auto& owned) { return owned.get() == socket; });
+    over = std::move(*found);
+    sockets_.erase(found);
+  }
+  over.reset();
+  Tell(std::move(finished));
+}
+
+void StreamConnection::Tell(std::vector<FinishedCall> finished) {
+  for (FinishedCall& call : finished) call.Tell();
   MutexLock lock(mu_);
   --finishing_;
   changed_.NotifyAll();
@@ -305,6 +393,7 @@ void StreamConnection::Close() {
   MutexLock lock(mu_);
   closed_ = true;
   for (const auto& stream : streams_) stream->Cancel();
+  for (const auto& socket : sockets_) socket->Shutdown();
 }
 
 }  // namespace embla::client

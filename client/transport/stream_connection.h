@@ -1,10 +1,14 @@
 // Data calls on one long-lived bidirectional stream, many in flight, matched by sequence number.
 //
-// A broken stream fails its calls with Unavailable; the next call opens another one (gRPC itself
-// backs off between attempts to connect). Rows are copied once, from the received slices to where
-// the request wants them.
+// Where the node offers a data socket that can be reached (docs/data_sockets.md), further calls go
+// by it, and the stream stays open beside it. When it breaks, they go by the stream again.
+//
+// A broken stream or socket fails its calls with Unavailable; the next call opens another stream
+// (gRPC itself backs off between attempts to connect). Rows are copied once, from where they were
+// received to where the request wants them, and by a data socket not even that.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,16 +19,19 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "client/transport/data_request.h"
+#include "client/transport/pending_calls.h"
 #include "client/transport/timer.h"
 #include "core/base/mutex.h"
+#include "core/socket/poller.h"
+#include "core/wire/reply_codec.h"
 
 namespace embla::client {
 
 // Thread safety: every method may be called from any thread.
 class StreamConnection final : public DataConnection {
  public:
-  // `timer` is not owned; outlives this object.
-  StreamConnection(std::shared_ptr<grpc::Channel> channel, Timer& timer);
+  // `timer` is not owned; outlives this object. So does `poller`; null: no data sockets.
+  StreamConnection(std::shared_ptr<grpc::Channel> channel, Timer& timer, Poller* poller);
   // Waits until every call's done has run.
   ~StreamConnection() override;
 
@@ -33,23 +40,33 @@ class StreamConnection final : public DataConnection {
 
  private:
   class Stream;
+  class Socket;
   friend class Stream;
+  friend class Socket;
 
   // The open stream, or a new one. Null when closed.
   Stream* OpenStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null: there is none, or none yet.
+  Socket* OpenSocket() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeOffer(Stream& stream, const wire::DataSocketOffer& offer);
   void ExpireCalls();
   void OnStreamOver(Stream* stream);
+  void OnSocketOver(Socket* socket, const absl::Status& why);
+  // Tells calls that are over. Requires: finishing_ has counted this.
+  void Tell(std::vector<FinishedCall> finished);
 
   grpc::GenericStub stub_;
   Timer& timer_;
+  Poller* const poller_;  // Not owned; may be null.
 
-  Mutex mu_;  // Also guards the streams' members.
+  Mutex mu_;  // Also guards the members of streams and sockets.
   CondVar changed_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::uint64_t last_sequence_ ABSL_GUARDED_BY(mu_) = 0;
   int finishing_ ABSL_GUARDED_BY(mu_) = 0;  // Threads that run done functions.
-  // At most one is open; the others wait for gRPC's last word.
+  // At most one of each is open; the others wait for the last word.
   std::vector<std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<Socket>> sockets_ ABSL_GUARDED_BY(mu_);
   Alarm alarm_;  // Last: its function uses the others.
 };
 

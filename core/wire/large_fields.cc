@@ -224,7 +224,7 @@ absl::Status CheckReadable(const grpc::ByteBuffer& bytes) {
 }
 
 // A message with no more bytes than two per field that is allowed cannot have too many.
-absl::Status ScanSmall(const std::string& small, const DecodeLimits& limits,
+absl::Status ScanSmall(std::string_view small, const DecodeLimits& limits,
                        const MessageLite& message) {
   const auto* const described = dynamic_cast<const google::protobuf::Message*>(&message);
   if (described == nullptr || small.size() / 2 <= limits.small_fields_max) return absl::OkStatus();
@@ -232,9 +232,11 @@ absl::Status ScanSmall(const std::string& small, const DecodeLimits& limits,
                      {.bytes_max = small.size(), .fields_max = limits.small_fields_max});
 }
 
-absl::Status Merge(const std::string& small, const DecodeLimits& limits, MessageLite& message) {
+absl::Status Merge(std::string_view small, const DecodeLimits& limits, MessageLite& message) {
   EMBLA_RETURN_IF_ERROR(ScanSmall(small, limits, message));
-  if (message.MergeFromString(small)) return absl::OkStatus();
+  CodedInputStream in(reinterpret_cast<const std::uint8_t*>(small.data()),
+                      static_cast<int>(small.size()));
+  if (message.MergeFromCodedStream(&in) && in.ConsumedEntireMessage()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("malformed message: not a ", message.GetTypeName()));
 }
@@ -324,22 +326,60 @@ grpc::ByteBuffer EncodeMessage(const MessageLite& small, const std::vector<Large
   return writer.Finish();
 }
 
+std::size_t SplitMessage::bytes() const {
+  return envelope.size() + small.size() + EncodedBytes(fields);
+}
+
+SplitMessage Split(const MessageLite& envelope, int number, const MessageLite& small,
+                   std::vector<LargeField> fields) {
+  return {.envelope = envelope.SerializeAsString(),
+          .number = number,
+          .small = small.SerializeAsString(),
+          .fields = std::move(fields)};
+}
+
+void AppendDelimited(int number, std::size_t bytes, std::string& out) {
+  AppendVarint(out, DelimitedTag(number));
+  AppendVarint(out, bytes);
+}
+
+grpc::ByteBuffer Join(const SplitMessage& message) {
+  SliceWriter writer;
+  writer.text() = message.envelope;
+  if (message.number != 0) {
+    AppendDelimited(message.number, message.small.size() + EncodedBytes(message.fields),
+                    writer.text());
+    writer.text().append(message.small);
+    for (const LargeField& field : message.fields) writer.Append(field);
+  }
+  return writer.Finish();
+}
+
 grpc::ByteBuffer EncodeNested(const MessageLite& envelope, int number, const MessageLite& small,
                               const std::vector<LargeField>& fields) {
-  const Submessage nested[] = {{number, &small, fields}};
-  return EncodeNested(envelope, nested);
+  return Join(Split(envelope, number, small, fields));
 }
 
 grpc::ByteBuffer EncodeNested(const MessageLite& envelope, std::span<const Submessage> nested) {
   SliceWriter writer;
   envelope.AppendToString(&writer.text());
   for (const Submessage& message : nested) {
-    AppendVarint(writer.text(), DelimitedTag(message.number));
-    AppendVarint(writer.text(), message.small->ByteSizeLong() + EncodedBytes(message.fields));
+    AppendDelimited(message.number, message.small->ByteSizeLong() + EncodedBytes(message.fields),
+                    writer.text());
     message.small->AppendToString(&writer.text());
     for (const LargeField& field : message.fields) writer.Append(field);
   }
   return writer.Finish();
+}
+
+absl::Status DecodeText(std::string_view text, const DecodeLimits& limits, MessageLite& message) {
+  if (text.size() > limits.small_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat("message has ", text.size(),
+                                                   " bytes beside its payloads, at most ",
+                                                   limits.small_bytes_max));
+  }
+  message.Clear();
+  return Merge(text, limits, message);
 }
 
 absl::Status DecodeMessage(grpc::ByteBuffer& bytes, std::span<const int> large_numbers,

@@ -12,6 +12,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <google/protobuf/message_lite.h>
@@ -44,8 +46,23 @@ struct LargeField {
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& small,
                                const std::vector<LargeField>& fields);
 
-// The same inside an envelope message: `envelope` followed by field `number` that holds the
-// message.
+// A message inside an envelope message, with the large fields beside the text of both.
+struct SplitMessage {
+  std::string envelope;  // Without the submessage.
+  int number = 0;        // Field of the envelope that holds the submessage; 0: there is none.
+  std::string small;     // The submessage without its large fields.
+  std::vector<LargeField> fields;
+
+  // Bytes of all its parts.
+  std::size_t bytes() const;
+};
+SplitMessage Split(const google::protobuf::MessageLite& envelope, int number,
+                   const google::protobuf::MessageLite& small, std::vector<LargeField> fields);
+// Appends what goes before a submessage of so many bytes.
+void AppendDelimited(int number, std::size_t bytes, std::string& out);
+// `envelope` followed by field `number`, as protobuf would write it.
+grpc::ByteBuffer Join(const SplitMessage& message);
+// Joined.
 grpc::ByteBuffer EncodeNested(const google::protobuf::MessageLite& envelope, int number,
                               const google::protobuf::MessageLite& small,
                               const std::vector<LargeField>& fields);
@@ -66,6 +83,11 @@ struct DecodeLimits {
   // more.
   std::size_t small_fields_max = 65'536;
 };
+
+// Fills `message` with a text that has no large fields. Errors: InvalidArgument (malformed, sizes
+// over the limits).
+absl::Status DecodeText(std::string_view text, const DecodeLimits& limits,
+                        google::protobuf::MessageLite& message);
 
 // Returns the memory for a decoded large field of `size` bytes; called once per occurrence, also
 // for 0 bytes. The message really has that many bytes.

@@ -127,6 +127,38 @@ absl::StatusOr<UpdateReply> FromMessage(const v1::UpdateReply& message) {
   return reply;
 }
 
+// `lookup` and `update` may be null.
+absl::Status Fill(const v1::StreamReply& envelope, const v1::LookupReply* lookup,
+                  const v1::UpdateReply* update, StreamReply& reply) {
+  reply.sequence = envelope.sequence();
+  reply.more = envelope.more();
+  if (envelope.code() != 0) {
+    reply.status = StatusFromCode(envelope.code(), envelope.message());
+    if (envelope.retry_after_ms() > 0 && !reply.status.ok()) {
+      reply.status =
+          WithRetryAfter(std::move(reply.status), absl::Milliseconds(envelope.retry_after_ms()));
+    }
+  } else if (lookup != nullptr) {
+    reply.kind = StreamReply::Kind::kLookup;
+    LookupReply decoded = FromMessage(*lookup);
+    reply.plan_version = decoded.plan_version;
+    reply.refused = std::move(decoded.refused);
+  } else if (update != nullptr) {
+    reply.kind = StreamReply::Kind::kUpdate;
+    EMBLA_ASSIGN_OR_RETURN(UpdateReply decoded, FromMessage(*update));
+    reply.plan_version = decoded.plan_version;
+    reply.duplicate = decoded.duplicate;
+    reply.refused = std::move(decoded.refused);
+    reply.refused_claims = std::move(decoded.refused_claims);
+  } else if (envelope.has_data_socket()) {
+    reply.kind = StreamReply::Kind::kOffer;
+    reply.offer = {envelope.data_socket().address(), envelope.data_socket().ticket()};
+  } else {
+    return absl::InvalidArgumentError("malformed message: a reply with neither result nor error");
+  }
+  return absl::OkStatus();
+}
+
 PlaceField Ignore() {
   return [](int, std::size_t) -> absl::StatusOr<std::byte*> {
     return absl::InvalidArgumentError("malformed message: rows where none belong");
@@ -143,34 +175,40 @@ grpc::ByteBuffer EncodeUpdateReply(const UpdateReply& reply) {
   return EncodeMessage(ToMessage(reply), {});
 }
 
-std::vector<grpc::ByteBuffer> EncodeStreamLookupReply(std::uint64_t sequence,
-                                                      const LookupReply& reply,
-                                                      const SharedBuffer& rows,
-                                                      const StreamFrames& frames) {
+std::vector<SplitMessage> EncodeStreamLookupReply(std::uint64_t sequence, const LookupReply& reply,
+                                                  const SharedBuffer& rows,
+                                                  const StreamFrames& frames) {
   const std::size_t size = rows.size();
   const std::size_t bytes_max = frames.bytes_max == 0 ? size : frames.bytes_max;
   const v1::LookupReply small = SmallPart(reply);
-  std::vector<grpc::ByteBuffer> messages;
+  std::vector<SplitMessage> messages;
   std::size_t begin = 0;
   do {
     const std::size_t end = std::min(size, begin + bytes_max);
     v1::StreamReply envelope;
     envelope.set_sequence(sequence);
     envelope.set_more(frames.more || end < size);
-    messages.push_back(EncodeNested(envelope, v1::StreamReply::kLookupFieldNumber, small,
-                                    {{v1::LookupReply::kRowsFieldNumber, rows.Part(begin, end)}}));
+    messages.push_back(Split(envelope, v1::StreamReply::kLookupFieldNumber, small,
+                             {{v1::LookupReply::kRowsFieldNumber, rows.Part(begin, end)}}));
     begin = end;
   } while (begin < size);
   return messages;
 }
 
-grpc::ByteBuffer EncodeStreamUpdateReply(std::uint64_t sequence, const UpdateReply& reply) {
+SplitMessage EncodeStreamUpdateReply(std::uint64_t sequence, const UpdateReply& reply) {
   v1::StreamReply envelope;
   envelope.set_sequence(sequence);
-  return EncodeNested(envelope, v1::StreamReply::kUpdateFieldNumber, ToMessage(reply), {});
+  return Split(envelope, v1::StreamReply::kUpdateFieldNumber, ToMessage(reply), {});
 }
 
-grpc::ByteBuffer EncodeStreamError(std::uint64_t sequence, const absl::Status& status) {
+SplitMessage EncodeStreamOffer(const DataSocketOffer& offer) {
+  v1::StreamReply envelope;
+  envelope.mutable_data_socket()->set_address(offer.address);
+  envelope.mutable_data_socket()->set_ticket(offer.ticket);
+  return {.envelope = envelope.SerializeAsString(), .small = {}, .fields = {}};
+}
+
+SplitMessage EncodeStreamError(std::uint64_t sequence, const absl::Status& status) {
   EMBLA_CHECK(!status.ok());
   v1::StreamReply envelope;
   envelope.set_sequence(sequence);
@@ -178,7 +216,7 @@ grpc::ByteBuffer EncodeStreamError(std::uint64_t sequence, const absl::Status& s
   envelope.set_message(StatusMessage(status));
   envelope.set_retry_after_ms(
       static_cast<std::uint32_t>(absl::ToInt64Milliseconds(RetryAfterOf(status))));
-  return EncodeMessage(envelope, {});
+  return {.envelope = envelope.SerializeAsString(), .small = {}, .fields = {}};
 }
 
 absl::StatusOr<LookupReply> DecodeLookupReply(grpc::ByteBuffer& bytes, const PlaceRows& place) {
@@ -208,29 +246,19 @@ absl::StatusOr<StreamReply> DecodeStreamReply(grpc::ByteBuffer& bytes,
   };
   EMBLA_ASSIGN_OR_RETURN(const int number,
                          DecodeNested(bytes, replies, place_field, kReplyLimits, envelope));
-  reply.sequence = envelope.sequence();
-  reply.more = envelope.more();
-  if (envelope.code() != 0) {
-    reply.status = StatusFromCode(envelope.code(), envelope.message());
-    if (envelope.retry_after_ms() > 0 && !reply.status.ok()) {
-      reply.status =
-          WithRetryAfter(std::move(reply.status), absl::Milliseconds(envelope.retry_after_ms()));
-    }
-  } else if (number == v1::StreamReply::kLookupFieldNumber) {
-    reply.kind = StreamReply::Kind::kLookup;
-    LookupReply decoded = FromMessage(lookup);
-    reply.plan_version = decoded.plan_version;
-    reply.refused = std::move(decoded.refused);
-  } else if (number == v1::StreamReply::kUpdateFieldNumber) {
-    reply.kind = StreamReply::Kind::kUpdate;
-    EMBLA_ASSIGN_OR_RETURN(UpdateReply decoded, FromMessage(update));
-    reply.plan_version = decoded.plan_version;
-    reply.duplicate = decoded.duplicate;
-    reply.refused = std::move(decoded.refused);
-    reply.refused_claims = std::move(decoded.refused_claims);
-  } else {
-    return absl::InvalidArgumentError("malformed message: a reply with neither result nor error");
-  }
+  EMBLA_RETURN_IF_ERROR(
+      Fill(envelope, number == v1::StreamReply::kLookupFieldNumber ? &lookup : nullptr,
+           number == v1::StreamReply::kUpdateFieldNumber ? &update : nullptr, reply));
+  return reply;
+}
+
+absl::StatusOr<StreamReply> DecodeStreamReplyText(std::string_view text, std::size_t rows_bytes) {
+  v1::StreamReply message;
+  EMBLA_RETURN_IF_ERROR(DecodeText(text, kReplyLimits, message));
+  StreamReply reply;
+  reply.rows_bytes = rows_bytes;
+  EMBLA_RETURN_IF_ERROR(Fill(message, message.has_lookup() ? &message.lookup() : nullptr,
+                             message.has_update() ? &message.update() : nullptr, reply));
   return reply;
 }
 

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <grpcpp/support/byte_buffer.h>
@@ -13,6 +15,7 @@
 #include "core/base/buffer.h"
 #include "core/base/ids.h"
 #include "core/rows/refused_unit.h"
+#include "core/wire/large_fields.h"
 
 namespace embla::wire {
 
@@ -39,13 +42,20 @@ struct StreamFrames {
   bool more = false;            // These rows are not the lookup's last.
 };
 // The messages in order; all share `rows`.
-std::vector<grpc::ByteBuffer> EncodeStreamLookupReply(std::uint64_t sequence,
-                                                      const LookupReply& reply,
-                                                      const SharedBuffer& rows,
-                                                      const StreamFrames& frames);
-grpc::ByteBuffer EncodeStreamUpdateReply(std::uint64_t sequence, const UpdateReply& reply);
+std::vector<SplitMessage> EncodeStreamLookupReply(std::uint64_t sequence, const LookupReply& reply,
+                                                  const SharedBuffer& rows,
+                                                  const StreamFrames& frames);
+SplitMessage EncodeStreamUpdateReply(std::uint64_t sequence, const UpdateReply& reply);
 // Requires: !status.ok().
-grpc::ByteBuffer EncodeStreamError(std::uint64_t sequence, const absl::Status& status);
+SplitMessage EncodeStreamError(std::uint64_t sequence, const absl::Status& status);
+
+// A socket by which a stream's requests may go on (docs/data_sockets.md).
+struct DataSocketOffer {
+  std::string address;
+  std::string ticket;  // kTicketBytes.
+};
+inline constexpr std::size_t kTicketBytes = 32;
+SplitMessage EncodeStreamOffer(const DataSocketOffer& offer);
 
 // --- Decoding: what a client does. Errors: InvalidArgument (not such a message), and those of
 // `place`, which returns where the next `size` bytes of rows go. It is not called for empty rows.
@@ -55,7 +65,7 @@ absl::StatusOr<LookupReply> DecodeLookupReply(grpc::ByteBuffer& bytes, const Pla
 absl::StatusOr<UpdateReply> DecodeUpdateReply(grpc::ByteBuffer& bytes);
 
 struct StreamReply {
-  enum class Kind : std::uint8_t { kError, kLookup, kUpdate };
+  enum class Kind : std::uint8_t { kError, kLookup, kUpdate, kOffer };
 
   std::uint64_t sequence = 0;
   Kind kind = Kind::kError;
@@ -66,10 +76,13 @@ struct StreamReply {
   std::vector<RefusedUnit> refused = {};          // kLookup, kUpdate.
   std::vector<RefusedClaim> refused_claims = {};  // kUpdate.
   bool more = false;                              // Another frame of this sequence follows.
+  DataSocketOffer offer = {};                     // kOffer, which has no sequence.
 };
 using PlaceStreamRows =
     std::function<absl::StatusOr<std::byte*>(std::uint64_t sequence, std::size_t size)>;
 absl::StatusOr<StreamReply> DecodeStreamReply(grpc::ByteBuffer& bytes,
                                               const PlaceStreamRows& place);
+// A reply whose rows, `rows_bytes` of them, come after its text (core/wire/frame.h).
+absl::StatusOr<StreamReply> DecodeStreamReplyText(std::string_view text, std::size_t rows_bytes);
 
 }  // namespace embla::wire

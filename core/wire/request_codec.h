@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <variant>
 
 #include <grpcpp/support/byte_buffer.h>
@@ -16,6 +17,8 @@
 #include "absl/status/statusor.h"
 #include "core/base/buffer.h"
 #include "core/rows/request.h"
+#include "core/wire/large_fields.h"
+#include "core/wire/request_memory.h"
 
 namespace embla::wire {
 
@@ -58,12 +61,13 @@ grpc::ByteBuffer EncodeUpdateRequest(const UpdateBatch& batch, const UpdatePaylo
 struct StreamCall {
   std::uint64_t sequence = 0;
   std::uint32_t deadline_ms = 0;  // Time the server has; 0: the server's own maximum.
+  bool asks_data_socket = false;  // For an offer to go on by a data socket.
 };
 // frame_bytes_max 0 asks for the reply in one piece.
-grpc::ByteBuffer EncodeStreamLookup(const StreamCall& call, const LookupBatch& batch,
-                                    const LookupPayload& payload, std::uint32_t frame_bytes_max);
-grpc::ByteBuffer EncodeStreamUpdate(const StreamCall& call, const UpdateBatch& batch,
-                                    const UpdatePayload& payload);
+SplitMessage EncodeStreamLookup(const StreamCall& call, const LookupBatch& batch,
+                                const LookupPayload& payload, std::uint32_t frame_bytes_max);
+SplitMessage EncodeStreamUpdate(const StreamCall& call, const UpdateBatch& batch,
+                                const UpdatePayload& payload);
 
 // --- Decoding: what a server does. Errors: InvalidArgument names the field, part and numbers.
 
@@ -93,10 +97,20 @@ absl::StatusOr<UpdateCall> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPo
 struct StreamRequest {
   std::uint64_t sequence = 0;
   std::uint32_t deadline_ms = 0;
+  bool asks_data_socket = false;
   bool is_update = false;  // Else a lookup, or neither.
   absl::StatusOr<std::variant<LookupCall, UpdateCall>> call;
 };
 absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
                                                   const RequestLimits& limits);
+
+// A request whose arrays come after its text (core/wire/frame.h), in two steps. After the first one
+// all is known but the arrays: the batch's spans have sizes, and no data.
+std::size_t TextBytesMax(const RequestLimits& limits);
+absl::StatusOr<StreamRequest> DecodeStreamText(std::string_view text, const RequestLimits& limits);
+// Whether field `number` of a request of this kind is an array.
+bool IsArray(bool is_update, int number);
+// The second step, with `memory` that holds the arrays.
+absl::Status AttachArrays(RequestMemory memory, std::variant<LookupCall, UpdateCall>& call);
 
 }  // namespace embla::wire

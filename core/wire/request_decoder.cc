@@ -2,6 +2,8 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +26,13 @@ constexpr int kClaimRunsMax = 4096;
 constexpr int kLookupLarge[] = {v1::LookupRequest::kIdsFieldNumber,
                                 v1::LookupRequest::kLengthsFieldNumber,
                                 v1::LookupRequest::kWeightsFieldNumber};
+
+// A span of so many entries that have not come.
+template <typename T>
+std::span<const T> Sized(std::size_t size) {
+  return {static_cast<const T*>(nullptr), size};
+}
+
 absl::StatusOr<DType> ToDType(v1::WireDType dtype) {
   if (dtype == v1::WIRE_DTYPE_UNSPECIFIED) return DType::kFloat32;
   if (v1::WireDType_IsValid(dtype)) return static_cast<DType>(dtype);
@@ -118,10 +127,11 @@ struct LookupCursors {
     return LookupCursors{ids, lengths, weights};
   }
 
-  absl::Status Take(std::size_t i, const v1::LookupPart& from, LookupPart& part) {
-    EMBLA_ASSIGN_OR_RETURN(part.ids, ids.Take(i, from.ids_count()));
-    EMBLA_ASSIGN_OR_RETURN(part.lengths, lengths.Take(i, from.bags_count()));
-    EMBLA_ASSIGN_OR_RETURN(part.weights, weights.Take(i, from.weighted() ? from.ids_count() : 0));
+  // Sizes are known.
+  absl::Status Take(std::size_t i, LookupPart& part) {
+    EMBLA_ASSIGN_OR_RETURN(part.ids, ids.Take(i, part.ids.size()));
+    EMBLA_ASSIGN_OR_RETURN(part.lengths, lengths.Take(i, part.lengths.size()));
+    EMBLA_ASSIGN_OR_RETURN(part.weights, weights.Take(i, part.weights.size()));
     if (part.pooling == Pooling::kNone) return absl::OkStatus();
     return CheckLengths(i, part.lengths, part.ids.size());
   }
@@ -133,8 +143,8 @@ struct LookupCursors {
   }
 };
 
-absl::StatusOr<LookupCall> ToCall(const v1::LookupRequest& small, RequestMemory memory,
-                                  const RequestLimits& limits) {
+// Everything but the arrays.
+absl::StatusOr<LookupCall> ToCall(const v1::LookupRequest& small, const RequestLimits& limits) {
   EMBLA_RETURN_IF_ERROR(CheckCounts(small.parts(), limits));
   LookupCall call;
   call.batch.plan_version = PlanVersion{small.plan_version()};
@@ -144,7 +154,6 @@ absl::StatusOr<LookupCall> ToCall(const v1::LookupRequest& small, RequestMemory 
   call.batch.takes_refused = small.takes_refused();
   call.batch.trace = TraceContext::Parse(small.traceparent());
   EMBLA_ASSIGN_OR_RETURN(call.frame_bytes_max, FrameBytes(small.frame_bytes_max()));
-  EMBLA_ASSIGN_OR_RETURN(LookupCursors cursors, LookupCursors::Over(memory));
   call.batch.parts.resize(static_cast<std::size_t>(small.parts_size()));
   for (std::size_t i = 0; i < call.batch.parts.size(); ++i) {
     const v1::LookupPart& from = small.parts(static_cast<int>(i));
@@ -155,21 +164,31 @@ absl::StatusOr<LookupCall> ToCall(const v1::LookupRequest& small, RequestMemory 
     part.pooling = static_cast<Pooling>(from.pooling());
     part.column_begin = from.column_begin();
     part.column_end = from.column_end();
-    EMBLA_RETURN_IF_ERROR(cursors.Take(i, from, part));
+    part.ids = Sized<RowId>(from.ids_count());
+    part.lengths = Sized<std::uint32_t>(from.bags_count());
+    part.weights = Sized<float>(from.weighted() ? from.ids_count() : 0);
     // No overflow: CheckCounts bounds the rows, kDimMax the bytes of each.
     call.reply_bytes += part.output_rows() * RowBytes(call.batch.wire_dtype, part.columns());
     if (call.batch.wire_dtype == DType::kInt8Rowwise) {
       call.staged_bytes += part.output_rows() * RowBytes(DType::kFloat32, part.columns());
     }
   }
-  EMBLA_RETURN_IF_ERROR(cursors.CheckEmpty());
   if (call.reply_bytes > limits.reply_bytes_max) {
     return absl::InvalidArgumentError(
         absl::StrCat("the reply would have ", call.reply_bytes, " bytes of rows, at most ",
                      limits.reply_bytes_max, ": ask for fewer at a time"));
   }
-  call.memory = std::move(memory).Release();
   return call;
+}
+
+absl::Status Attach(RequestMemory memory, LookupCall& call) {
+  EMBLA_ASSIGN_OR_RETURN(LookupCursors cursors, LookupCursors::Over(memory));
+  for (std::size_t i = 0; i < call.batch.parts.size(); ++i) {
+    EMBLA_RETURN_IF_ERROR(cursors.Take(i, call.batch.parts[i]));
+  }
+  EMBLA_RETURN_IF_ERROR(cursors.CheckEmpty());
+  call.memory = std::move(memory).Release();
+  return absl::OkStatus();
 }
 
 // The arrays of an update's parts.
@@ -197,13 +216,13 @@ struct UpdateCursors {
     return UpdateCursors{ids, lengths, weights, sums, gradients};
   }
 
-  absl::Status Take(std::size_t i, const v1::UpdatePart& from, DType dtype, UpdatePart& part) {
-    const std::uint64_t count = from.ids_count();
-    EMBLA_ASSIGN_OR_RETURN(part.ids, ids.Take(i, count));
-    EMBLA_ASSIGN_OR_RETURN(part.lengths, lengths.Take(i, from.bags_count()));
-    EMBLA_ASSIGN_OR_RETURN(part.weights, weights.Take(i, from.weighted() ? count : 0));
+  // Sizes are known.
+  absl::Status Take(std::size_t i, DType dtype, UpdatePart& part) {
+    EMBLA_ASSIGN_OR_RETURN(part.ids, ids.Take(i, part.ids.size()));
+    EMBLA_ASSIGN_OR_RETURN(part.lengths, lengths.Take(i, part.lengths.size()));
+    EMBLA_ASSIGN_OR_RETURN(part.weights, weights.Take(i, part.weights.size()));
     EMBLA_ASSIGN_OR_RETURN(part.row_sum_squares,
-                           row_sum_squares.Take(i, from.has_row_sum_squares() ? count : 0));
+                           row_sum_squares.Take(i, part.row_sum_squares.size()));
     const std::uint64_t gradient_bytes = part.gradient_rows() * part.row_bytes(dtype);
     EMBLA_ASSIGN_OR_RETURN(part.gradients, gradients.Take(i, gradient_bytes));
     if (part.form != UpdatePart::Form::kBags) return absl::OkStatus();
@@ -334,29 +353,10 @@ absl::StatusOr<UpdateBatch> UpdateHeader(const v1::UpdateRequest& small) {
   return batch;
 }
 
-template <typename Message>
-absl::StatusOr<RequestMemory> Decode(grpc::ByteBuffer& bytes, BufferPool& pool,
-                                     std::span<const int> large_numbers,
-                                     const RequestLimits& limits, Message& small) {
-  RequestMemory memory(pool, std::min(bytes.Length(), limits.request_bytes_max));
-  const PlaceField place = [&memory](int number, std::size_t size) {
-    return memory.Place(number, size);
-  };
-  EMBLA_RETURN_IF_ERROR(
-      DecodeMessage(bytes, large_numbers, place, detail::LimitsFor(limits), small));
-  return memory;
-}
-
-}  // namespace
-
-namespace detail {
-
-absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory memory,
-                                  const RequestLimits& limits) {
+absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, const RequestLimits& limits) {
   EMBLA_RETURN_IF_ERROR(CheckCounts(small.parts(), limits));
   UpdateCall call;
   EMBLA_ASSIGN_OR_RETURN(call.batch, UpdateHeader(small));
-  EMBLA_ASSIGN_OR_RETURN(UpdateCursors cursors, UpdateCursors::Over(memory));
   call.batch.parts.resize(static_cast<std::size_t>(small.parts_size()));
   for (std::size_t i = 0; i < call.batch.parts.size(); ++i) {
     const v1::UpdatePart& from = small.parts(static_cast<int>(i));
@@ -377,10 +377,62 @@ absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory 
     if (from.has_learning_rate()) part.learning_rate = from.learning_rate();
     part.state_floats = from.state_floats();
     part.state_only = from.state_only();
-    EMBLA_RETURN_IF_ERROR(cursors.Take(i, from, call.batch.wire_dtype, part));
+    part.ids = Sized<RowId>(from.ids_count());
+    part.lengths = Sized<std::uint32_t>(from.bags_count());
+    part.weights = Sized<float>(from.weighted() ? from.ids_count() : 0);
+    part.row_sum_squares = Sized<float>(from.has_row_sum_squares() ? from.ids_count() : 0);
+  }
+  return call;
+}
+
+absl::Status Attach(RequestMemory memory, UpdateCall& call) {
+  EMBLA_ASSIGN_OR_RETURN(UpdateCursors cursors, UpdateCursors::Over(memory));
+  for (std::size_t i = 0; i < call.batch.parts.size(); ++i) {
+    EMBLA_RETURN_IF_ERROR(cursors.Take(i, call.batch.wire_dtype, call.batch.parts[i]));
   }
   EMBLA_RETURN_IF_ERROR(cursors.CheckEmpty());
   call.memory = std::move(memory).Release();
+  return absl::OkStatus();
+}
+
+template <typename Message>
+absl::StatusOr<RequestMemory> Decode(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                     std::span<const int> large_numbers,
+                                     const RequestLimits& limits, Message& small) {
+  RequestMemory memory(pool, std::min(bytes.Length(), limits.request_bytes_max));
+  const PlaceField place = [&memory](int number, std::size_t size) {
+    return memory.Place(number, size);
+  };
+  EMBLA_RETURN_IF_ERROR(
+      DecodeMessage(bytes, large_numbers, place, detail::LimitsFor(limits), small));
+  return memory;
+}
+
+StreamRequest Begin(const v1::StreamRequest& envelope) {
+  return {.sequence = envelope.sequence(),
+          .deadline_ms = envelope.deadline_ms(),
+          .asks_data_socket = envelope.asks_data_socket(),
+          .call = absl::InvalidArgumentError("neither lookup nor update is set")};
+}
+
+template <typename Call>
+void Fill(StreamRequest& request, absl::StatusOr<Call> call) {
+  request.is_update = std::is_same_v<Call, UpdateCall>;
+  if (call.ok()) {
+    request.call = *std::move(call);
+  } else {
+    request.call = call.status();
+  }
+}
+
+}  // namespace
+
+namespace detail {
+
+absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory memory,
+                                  const RequestLimits& limits) {
+  EMBLA_ASSIGN_OR_RETURN(UpdateCall call, embla::wire::ToCall(small, limits));
+  EMBLA_RETURN_IF_ERROR(Attach(std::move(memory), call));
   return call;
 }
 
@@ -397,7 +449,9 @@ absl::StatusOr<LookupCall> DecodeLookupRequest(grpc::ByteBuffer& bytes, BufferPo
                                                const RequestLimits& limits) {
   v1::LookupRequest small;
   EMBLA_ASSIGN_OR_RETURN(RequestMemory memory, Decode(bytes, pool, kLookupLarge, limits, small));
-  return ToCall(small, std::move(memory), limits);
+  EMBLA_ASSIGN_OR_RETURN(LookupCall call, ToCall(small, limits));
+  EMBLA_RETURN_IF_ERROR(Attach(std::move(memory), call));
+  return call;
 }
 
 absl::StatusOr<UpdateCall> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
@@ -423,16 +477,45 @@ absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, Buffe
   v1::StreamRequest envelope;
   EMBLA_ASSIGN_OR_RETURN(const int number,
                          DecodeNested(bytes, calls, place, detail::LimitsFor(limits), envelope));
-  StreamRequest request{.sequence = envelope.sequence(),
-                        .deadline_ms = envelope.deadline_ms(),
-                        .is_update = number == v1::StreamRequest::kUpdateFieldNumber,
-                        .call = absl::InvalidArgumentError("neither lookup nor update is set")};
+  StreamRequest request = Begin(envelope);
   if (number == v1::StreamRequest::kLookupFieldNumber) {
-    request.call = ToCall(lookup, std::move(memory), limits);
-  } else if (request.is_update) {
-    request.call = detail::ToCall(update, std::move(memory), limits);
+    Fill(request, ToCall(lookup, limits));
+  } else if (number == v1::StreamRequest::kUpdateFieldNumber) {
+    Fill(request, ToCall(update, limits));
+  }
+  if (request.call.ok()) {
+    if (absl::Status status = AttachArrays(std::move(memory), *request.call); !status.ok()) {
+      request.call = std::move(status);
+    }
   }
   return request;
+}
+
+std::size_t TextBytesMax(const RequestLimits& limits) {
+  return detail::LimitsFor(limits).small_bytes_max;
+}
+
+absl::StatusOr<StreamRequest> DecodeStreamText(std::string_view text, const RequestLimits& limits) {
+  v1::StreamRequest message;
+  EMBLA_RETURN_IF_ERROR(DecodeText(text, detail::LimitsFor(limits), message));
+  StreamRequest request = Begin(message);
+  if (message.has_lookup()) {
+    Fill(request, ToCall(message.lookup(), limits));
+  } else if (message.has_update()) {
+    Fill(request, ToCall(message.update(), limits));
+  }
+  return request;
+}
+
+bool IsArray(bool is_update, int number) {
+  const auto contains = [number](const auto& numbers) {
+    return std::find(std::begin(numbers), std::end(numbers), number) != std::end(numbers);
+  };
+  return is_update ? contains(detail::kUpdateLarge) : contains(kLookupLarge);
+}
+
+absl::Status AttachArrays(RequestMemory memory, std::variant<LookupCall, UpdateCall>& call) {
+  return std::visit([&memory](auto& each) { return Attach(std::move(memory), each); }, call);
 }
 
 }  // namespace embla::wire

@@ -104,6 +104,7 @@ v1::StreamRequest Envelope(const StreamCall& call) {
   v1::StreamRequest envelope;
   envelope.set_sequence(call.sequence);
   envelope.set_deadline_ms(call.deadline_ms);
+  envelope.set_asks_data_socket(call.asks_data_socket);
   return envelope;
 }
 
@@ -181,16 +182,16 @@ grpc::ByteBuffer EncodeUpdateRequest(const UpdateBatch& batch, const UpdatePaylo
   return EncodeMessage(detail::SmallPart(batch), detail::LargeFields(payload));
 }
 
-grpc::ByteBuffer EncodeStreamLookup(const StreamCall& call, const LookupBatch& batch,
-                                    const LookupPayload& payload, std::uint32_t frame_bytes_max) {
-  return EncodeNested(Envelope(call), v1::StreamRequest::kLookupFieldNumber,
-                      SmallPart(batch, frame_bytes_max), LargeFields(payload));
+SplitMessage EncodeStreamLookup(const StreamCall& call, const LookupBatch& batch,
+                                const LookupPayload& payload, std::uint32_t frame_bytes_max) {
+  return Split(Envelope(call), v1::StreamRequest::kLookupFieldNumber,
+               SmallPart(batch, frame_bytes_max), LargeFields(payload));
 }
 
-grpc::ByteBuffer EncodeStreamUpdate(const StreamCall& call, const UpdateBatch& batch,
-                                    const UpdatePayload& payload) {
-  return EncodeNested(Envelope(call), v1::StreamRequest::kUpdateFieldNumber,
-                      detail::SmallPart(batch), detail::LargeFields(payload));
+SplitMessage EncodeStreamUpdate(const StreamCall& call, const UpdateBatch& batch,
+                                const UpdatePayload& payload) {
+  return Split(Envelope(call), v1::StreamRequest::kUpdateFieldNumber, detail::SmallPart(batch),
+               detail::LargeFields(payload));
 }
 
 }  // namespace embla::wire

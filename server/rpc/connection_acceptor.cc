@@ -14,7 +14,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/log.h"
@@ -41,12 +40,6 @@ bool IsShortage(int error) {
 }
 
 FileDescriptor OpenReserve() { return FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
-
-// Whether a peer's address (PeerAddressOf) is an IP address, or this process's user, or root.
-bool IsOwnUser(const std::string& address) {
-  return !absl::StartsWith(address, "uid:") || address == "uid:0" ||
-         address == absl::StrCat("uid:", ::geteuid());
-}
 
 }  // namespace
 

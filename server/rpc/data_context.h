@@ -33,6 +33,7 @@ struct DataServiceOptions {
   // always taken.
   std::uint32_t stream_requests_max = 1024;
   std::size_t stream_bytes_max = std::size_t{64} << 20;  // Requests and their replies.
+  bool data_sockets = true;  // Streams of clients on this host may go on by a unix socket.
   // The bound of all requests and replies; a request beyond it is refused with RESOURCE_EXHAUSTED.
   InFlightLimits in_flight = {};
   std::uint32_t read_threads = 8;  // ReadRows calls that run at once.

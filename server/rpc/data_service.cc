@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/log.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 #include "core/tls/tls.h"
 #include "core/wire/replicate_codec.h"
 #include "core/wire/reply_codec.h"
@@ -187,6 +189,14 @@ DataService::DataService(ShardNode& node, BufferPool& pool, Metrics* metrics,
                          const DataServiceOptions& options)
     : context_(node, pool, metrics, options),
       read_threads_(options.read_threads, options.reads_queued_max) {
+  if (options.data_sockets) {
+    absl::StatusOr<std::unique_ptr<DataSockets>> sockets = DataSockets::Start(context_, streams_);
+    if (sockets.ok()) {
+      sockets_ = *std::move(sockets);
+    } else {
+      LogWarning("rpc", Message(sockets.status()), ": clients on this host use gRPC alone");
+    }
+  }
   // In the order of proto/embla/v1/data.proto.
   MarkMethodCallback(4, BoundedUnary(this, &DataService::Sync));
   MarkMethodCallback(5, BoundedUnary(this, &DataService::Greet));
@@ -269,7 +279,7 @@ grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Stream(
     grpc::CallbackServerContext* call) {
-  return new StreamCall(context_, streams_, *call);
+  return new StreamCall(context_, streams_, sockets_.get(), *call);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* DataService::ReadRows(grpc::CallbackServerContext* call,

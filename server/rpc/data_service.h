@@ -19,6 +19,7 @@
 #include "embla/v1/data.grpc.pb.h"
 #include "server/mover/move_transport.h"
 #include "server/rpc/data_context.h"
+#include "server/rpc/data_sockets.h"
 #include "server/rpc/node_key.h"
 #include "server/rpc/peer_gate.h"
 #include "server/rpc/stream_call.h"
@@ -89,6 +90,7 @@ class DataService final : public RawDataService {
   std::unique_ptr<PeerGate> peers_;  // Null: this node has no peers.
   MoveInbox move_inbox_;
   OpenStreams streams_;
+  std::unique_ptr<DataSockets> sockets_;  // Null: none are offered.
   TaskThreads read_threads_;
 };
 

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 
@@ -30,6 +31,11 @@ std::string PeerAddressOf(int socket) {
   bytes = sizeof(user);
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &user, &bytes) != 0) return "unix";
   return absl::StrCat("uid:", user.uid);
+}
+
+bool IsOwnUser(const std::string& address) {
+  return !address.starts_with("uid:") || address == "uid:0" ||
+         address == absl::StrCat("uid:", ::geteuid());
 }
 
 std::string PeerNameOf(int socket) {

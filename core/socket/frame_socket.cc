@@ -1,0 +1,260 @@
+#include "core/socket/frame_socket.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace embla {
+namespace {
+
+constexpr std::size_t kStagingBytes = 64 << 10;
+// Shorter pieces are copied from the staging buffer: a call of the kernel costs more.
+constexpr std::size_t kPlacedBytesMin = 16 << 10;
+constexpr int kReceivesMax = 32;  // Before other sockets have their turn.
+constexpr std::size_t kPiecesMax = 64;
+// A unix socket takes so much before its sender has to wait, where net.core.wmem_max lets it: each
+// wait wakes two threads.
+constexpr int kSendBufferBytes = 512 << 10;
+
+absl::Status Broken(const char* what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<FrameSocket>> FrameSocket::Open(FileDescriptor socket, Owner& owner,
+                                                               Poller& poller,
+                                                               std::size_t text_bytes_max) {
+  std::shared_ptr<FrameSocket> opened(
+      new FrameSocket(std::move(socket), owner, poller, text_bytes_max));
+  ::setsockopt(opened->socket_.number(), SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes,
+               sizeof(kSendBufferBytes));
+  EMBLA_RETURN_IF_ERROR(poller.Add(opened->socket_.number(), 0, opened));
+  return opened;
+}
+
+FrameSocket::FrameSocket(FileDescriptor socket, Owner& owner, Poller& poller,
+                         std::size_t text_bytes_max)
+    : socket_(std::move(socket)),
+      owner_(owner),
+      poller_(poller),
+      reader_(owner, text_bytes_max),
+      staging_(kStagingBytes) {}
+
+void FrameSocket::Send(wire::Frame frame) {
+  {
+    MutexLock lock(mu_);
+    if (!closed_.ok()) return;
+    queue_.push_back({.frame = std::move(frame)});
+    if (sending_ || blocked_) return;
+    sending_ = true;
+  }
+  Flush();
+}
+
+void FrameSocket::Want() {
+  MutexLock lock(mu_);
+  wanted_ = true;
+  if (!paused_ || removed_) return;
+  paused_ = false;
+  // Frames may have been received already, so the thread has to look: sockets that can be written
+  // to, as they mostly can, wake it at once.
+  woken_ = true;
+  Watch();
+}
+
+void FrameSocket::Shutdown() { ::shutdown(socket_.number(), SHUT_RDWR); }
+
+void FrameSocket::Watch() {
+  if (removed_) return;
+  poller_.Change(socket_.number(),
+                 (paused_ ? 0u : std::uint32_t{EPOLLIN}) | (blocked_ || woken_ ? EPOLLOUT : 0u),
+                 *this);
+}
+
+void FrameSocket::OnEvents(std::uint32_t events) {
+  if ((events & EPOLLOUT) != 0) {
+    bool flush = false;
+    {
+      MutexLock lock(mu_);
+      woken_ = false;
+      blocked_ = false;
+      Watch();
+      flush = !sending_ && !queue_.empty();
+      if (flush) sending_ = true;
+    }
+    if (flush) Flush();
+  }
+  absl::Status status = Receive();
+  if (status.ok() && (events & (EPOLLHUP | EPOLLERR)) != 0) {
+    MutexLock lock(mu_);
+    // Nobody hears replies any more.
+    if (paused_) status = absl::UnavailableError("the peer closed the connection");
+  }
+  if (!status.ok()) {
+    {
+      MutexLock lock(mu_);
+      removed_ = true;
+    }
+    Shutdown();
+    poller_.Remove(socket_.number(), *this);
+    Close(status);
+  }
+}
+
+absl::Status FrameSocket::Receive() {
+  bool more = true;
+  for (int i = 0; i < kReceivesMax && more; ++i) {
+    EMBLA_RETURN_IF_ERROR(TakeStaged());
+    if (reader_.is_between_frames() && !IsWanted(false)) return absl::OkStatus();
+    EMBLA_RETURN_IF_ERROR(ReceiveSome(more));
+  }
+  return TakeStaged();
+}
+
+absl::Status FrameSocket::TakeStaged() {
+  while (staged_begin_ < staged_end_) {
+    if (reader_.is_between_frames() && !IsWanted(true)) return absl::OkStatus();
+    const std::span<const std::byte> staged(staging_.data() + staged_begin_,
+                                            staged_end_ - staged_begin_);
+    EMBLA_ASSIGN_OR_RETURN(const std::size_t taken, reader_.Take(staged));
+    staged_begin_ += taken;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FrameSocket::ReceiveSome(bool& more) {
+  const std::span<std::byte> place = reader_.Place();
+  const bool placed = place.size() >= kPlacedBytesMin;
+  std::array<iovec, 2> pieces = {iovec{.iov_base = place.data(), .iov_len = place.size()},
+                                 iovec{.iov_base = staging_.data(), .iov_len = staging_.size()}};
+  msghdr message{};
+  message.msg_iov = placed ? pieces.data() : pieces.data() + 1;
+  message.msg_iovlen = placed ? 2 : 1;
+  const ssize_t count = ::recvmsg(socket_.number(), &message, 0);
+  if (count == 0) return absl::UnavailableError("the peer closed the connection");
+  if (count < 0) {
+    more = errno == EINTR;
+    if (errno == EAGAIN || errno == EINTR) return absl::OkStatus();
+    return Broken("cannot receive");
+  }
+  const auto received = static_cast<std::size_t>(count);
+  const std::size_t in_place = placed ? std::min(received, place.size()) : 0;
+  staged_begin_ = 0;
+  staged_end_ = received - in_place;
+  more = received >= (placed ? place.size() : staging_.size());
+  return in_place == 0 ? absl::OkStatus() : reader_.Placed(in_place);
+}
+
+bool FrameSocket::IsWanted(bool begins) {
+  MutexLock lock(mu_);
+  if (wanted_) {
+    wanted_ = !begins;
+    return true;
+  }
+  if (!paused_) {
+    paused_ = true;
+    Watch();
+  }
+  return false;
+}
+
+void FrameSocket::Flush() {
+  while (true) {
+    std::size_t finished = 0;
+    SendSome(finished);
+    for (std::size_t i = 0; i < finished; ++i) owner_.OnSent();
+    bool tell = false;
+    absl::Status why;
+    std::deque<Outgoing> dropped;
+    {
+      MutexLock lock(mu_);
+      // The poller's thread may have found that there is room, and left it to this one.
+      if (closed_.ok() && !blocked_ && !queue_.empty()) continue;
+      sending_ = false;
+      if (!closed_.ok()) dropped.swap(queue_);
+      // The poller's thread left it to this one to tell.
+      tell = !closed_.ok() && !told_;
+      told_ = told_ || tell;
+      why = closed_;
+    }
+    if (tell) owner_.OnClosed(why);
+    return;
+  }
+}
+
+void FrameSocket::SendSome(std::size_t& finished) {
+  std::array<iovec, kPiecesMax> pieces;
+  std::size_t count = 0;
+  std::size_t bytes = 0;
+  {
+    MutexLock lock(mu_);
+    if (!closed_.ok() || queue_.empty()) return;
+    for (const Outgoing& outgoing : queue_) {
+      if (count + 1 + outgoing.frame.arrays.size() > kPiecesMax) break;
+      std::size_t skip = outgoing.sent;
+      const auto add = [&](const void* data, std::size_t size) {
+        const std::size_t skipped = std::min(skip, size);
+        skip -= skipped;
+        if (skipped == size) return;
+        // The kernel only reads what it sends.
+        pieces[count++] = {.iov_base = static_cast<char*>(const_cast<void*>(data)) + skipped,
+                           .iov_len = size - skipped};
+        bytes += size - skipped;
+      };
+      add(outgoing.frame.head.data(), outgoing.frame.head.size());
+      for (const grpc::Slice& array : outgoing.frame.arrays) add(array.begin(), array.size());
+    }
+  }
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = count;
+  const ssize_t result = ::sendmsg(socket_.number(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const int error = result < 0 ? errno : 0;
+  std::size_t sent = result < 0 ? 0 : static_cast<std::size_t>(result);
+  const bool all = sent == bytes;
+  std::vector<wire::Frame> done;  // Freed outside the lock.
+  MutexLock lock(mu_);
+  while (sent > 0) {
+    Outgoing& first = queue_.front();
+    const std::size_t left = first.frame.bytes() - first.sent;
+    if (sent < left) {
+      first.sent += sent;
+      break;
+    }
+    sent -= left;
+    done.push_back(std::move(first.frame));
+    queue_.pop_front();
+  }
+  finished = done.size();
+  if (all || error == EINTR) return;
+  blocked_ = true;
+  if (error == 0 || error == EAGAIN) {
+    Watch();
+  } else {
+    ::shutdown(socket_.number(), SHUT_RDWR);  // The poller's thread closes.
+  }
+}
+
+void FrameSocket::Close(const absl::Status& why) {
+  std::deque<Outgoing> dropped;
+  {
+    MutexLock lock(mu_);
+    closed_ = why;
+    if (sending_ || told_) return;  // Flush uses the queue, and tells.
+    dropped.swap(queue_);
+    told_ = true;
+  }
+  owner_.OnClosed(why);
+}
+
+}  // namespace embla

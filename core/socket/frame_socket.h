@@ -1,0 +1,104 @@
+// Frames (core/wire/frame.h) over a connected socket.
+//
+// Received on the poller's thread, straight to where the owner wants the arrays. Sent on the thread
+// that calls Send as far as the kernel takes the bytes at once, and what is left over on the
+// poller's.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/mutex.h"
+#include "core/socket/poller.h"
+#include "core/wire/frame.h"
+
+namespace embla {
+
+// Thread safety: every public method may be called from any thread.
+class FrameSocket final : public Poller::Watched {
+ public:
+  // BeginFrame and EndFrame run on the poller's thread; the connection ends if they return an
+  // error.
+  class Owner : public wire::FrameReader::Sink {
+   public:
+    // A frame that was sent is in the kernel's hands. On the thread that called Send, or on the
+    // poller's.
+    virtual void OnSent() = 0;
+    // The connection is over, and frames that were not sent never will be. Runs once, and nothing
+    // runs after it; the owner may be gone when it returns. `why` is not OK.
+    virtual void OnClosed(const absl::Status& why) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // `socket` is connected and non-blocking. `owner` lives until OnClosed has run, `poller` longer.
+  // Errors: Unavailable; then no function of the owner runs.
+  static absl::StatusOr<std::shared_ptr<FrameSocket>> Open(FileDescriptor socket, Owner& owner,
+                                                           Poller& poller,
+                                                           std::size_t text_bytes_max);
+
+  // Frames are sent in the order of the calls. The owner must not hold a lock that OnSent takes.
+  void Send(wire::Frame frame);
+  // Takes one more frame. At first, and after each frame, none is taken until this is called;
+  // EndFrame may call it.
+  void Want();
+  // Ends the connection. Frames that are not sent yet are dropped. OnClosed comes later.
+  void Shutdown();
+
+  void OnEvents(std::uint32_t events) override;
+
+ private:
+  struct Outgoing {
+    wire::Frame frame;
+    std::size_t sent = 0;  // Bytes of it.
+  };
+
+  FrameSocket(FileDescriptor socket, Owner& owner, Poller& poller, std::size_t text_bytes_max);
+
+  // Receives until there is no more, no more is wanted, or others should have their turn. Not OK:
+  // the connection is over.
+  absl::Status Receive();
+  absl::Status TakeStaged();
+  absl::Status ReceiveSome(bool& more);
+  // Whether a frame is wanted; `begins`: it is taken. Otherwise nothing is received until one is.
+  bool IsWanted(bool begins);
+
+  // Sends what is queued. Requires: sending_ is set by the caller, for itself.
+  void Flush();
+  // Says how many frames are in the kernel's hands now.
+  void SendSome(std::size_t& finished);
+  void Close(const absl::Status& why);
+  void Watch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const FileDescriptor socket_;
+  Owner& owner_;    // Not owned; outlives OnClosed.
+  Poller& poller_;  // Not owned; outlives this object.
+
+  // The poller's thread's.
+  wire::FrameReader reader_;
+  std::vector<std::byte> staging_;
+  std::size_t staged_begin_ = 0;
+  std::size_t staged_end_ = 0;
+
+  Mutex mu_;
+  bool wanted_ ABSL_GUARDED_BY(mu_) = false;
+  bool paused_ ABSL_GUARDED_BY(mu_) = true;    // Until a frame is wanted.
+  bool woken_ ABSL_GUARDED_BY(mu_) = false;    // To look what is wanted.
+  bool blocked_ ABSL_GUARDED_BY(mu_) = false;  // Until the kernel takes more.
+  bool sending_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in Flush.
+  bool removed_ ABSL_GUARDED_BY(mu_) = false;  // From the poller.
+  bool told_ ABSL_GUARDED_BY(mu_) = false;     // OnClosed.
+  absl::Status closed_ ABSL_GUARDED_BY(mu_);   // Not OK: why.
+  std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace embla

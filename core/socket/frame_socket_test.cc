@@ -1,0 +1,3 @@
+#include "core/socket/frame_socket.h"
+
+#include <gtest/gtest.h>

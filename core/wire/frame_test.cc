@@ -1,0 +1,3 @@
+#include "core/wire/frame.h"
+
+#include <gtest/gtest.h>

@@ -1,0 +1,363 @@
+#include "server/rpc/request_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/status_macros.h"
+#include "server/rpc/request_origin.h"
+
+namespace embla {
+
+void OpenStreams::Add(RequestStream* stream) {
+  MutexLock lock(mu_);
+  streams_.push_back(stream);
+  if (draining_) stream->Drain(absl::UnavailableError("the node is stopping"));
+}
+
+void OpenStreams::Remove(RequestStream* stream) {
+  MutexLock lock(mu_);
+  std::erase(streams_, stream);
+}
+
+void OpenStreams::DrainAll() {
+  MutexLock lock(mu_);
+  draining_ = true;
+  for (RequestStream* const stream : streams_) {
+    stream->Drain(absl::UnavailableError("the node is stopping"));
+  }
+}
+
+RequestStream::RequestStream(DataContext& context, OpenStreams& open, StreamCaller caller)
+    : context_(context), open_(open), caller_(std::move(caller)) {
+  context_.shard.streams.Add(1);
+}
+
+void RequestStream::Open() {
+  open_.Add(this);
+  MutexLock lock(mu_);
+  ReadMore();
+}
+
+void RequestStream::Drain(const absl::Status& why) {
+  MutexLock lock(mu_);
+  if (reads_done_) return;
+  reads_done_ = true;
+  result_ = why;
+  FinishIfIdle();
+}
+
+bool RequestStream::BeginBeside() {
+  MutexLock lock(mu_);
+  if (finished_ || reads_done_) return false;
+  ++executing_;
+  return true;
+}
+
+void RequestStream::EndBeside() {
+  bool delete_this = false;
+  {
+    MutexLock lock(mu_);
+    --executing_;
+    FinishIfIdle();
+    delete_this = ended_ && executing_ == 0;
+  }
+  if (delete_this) delete this;
+}
+
+void RequestStream::EndReads() {
+  MutexLock lock(mu_);
+  reads_done_ = true;
+  reading_ = false;
+  FinishIfIdle();
+}
+
+bool RequestStream::TakeRequest() {
+  MutexLock lock(mu_);
+  if (reads_done_) {
+    reading_ = false;
+    FinishIfIdle();
+    return false;
+  }
+  // reading_ stays set: a reply's ReadMore may not bring the next request before this one is taken.
+  ++executing_;
+  return true;
+}
+
+void RequestStream::FinishTaking(const absl::Status& status) {
+  MutexLock lock(mu_);
+  --executing_;
+  reading_ = false;
+  if (!status.ok()) {
+    reads_done_ = true;
+    result_ = status;
+  }
+  ReadMore();
+  FinishIfIdle();
+}
+
+RequestStream::Arrival RequestStream::Begin(wire::StreamRequest& request, std::size_t bytes) {
+  Arrival arrival{.in_flight = {.sequence = request.sequence,
+                                .bytes = bytes,
+                                .admission = nullptr,
+                                .request_bytes = bytes,
+                                .start = context_.clock.Now()},
+                  .status = request.call.status()};
+  InFlight& in_flight = arrival.in_flight;
+  arrival.deadline =
+      in_flight.start + std::min(request.deadline_ms == 0 ? context_.options.deadline_default
+                                                          : absl::Milliseconds(request.deadline_ms),
+                                 context_.options.deadline_max);
+  absl::Status& status = arrival.status;
+  if (status.ok()) status = CheckOrigin(*request.call);
+  InFlightHolder holder = HolderOf(caller_.connection);
+  std::size_t rows = 0;
+  std::size_t bytes_beside = 0;
+  if (status.ok()) {
+    holder = ShownHolder(*request.call);
+    std::visit(
+        [&](auto& call) {
+          rows = RowsOf(call.batch);
+          in_flight.trace = context_.traces.Begin(call.batch, in_flight.start);
+        },
+        *request.call);
+    if (request.asks_data_socket && holder.has_session) Offer();
+  }
+  if (request.call.ok() && !request.is_update) {
+    const auto& lookup = std::get<wire::LookupCall>(*request.call);
+    in_flight.bytes += lookup.reply_bytes;
+    bytes_beside = lookup.staged_bytes;
+  }
+  const absl::Status admitted = Admit(in_flight, holder, rows, bytes_beside);
+  if (status.ok()) status = admitted;
+  return arrival;
+}
+
+void RequestStream::Offer() {
+  {
+    MutexLock lock(mu_);
+    if (std::exchange(offered_, true)) return;
+  }
+  if (const std::optional<wire::DataSocketOffer> offer = OfferDataSocket(); offer.has_value()) {
+    Send({wire::EncodeStreamOffer(*offer)});
+  }
+}
+
+void RequestStream::Execute(Arrival arrival, wire::StreamRequest request) {
+  const InFlight& in_flight = arrival.in_flight;
+  if (!arrival.status.ok()) {
+    Reply(in_flight, request.is_update ? context_.update : context_.lookup, arrival.status,
+          {wire::EncodeStreamError(in_flight.sequence, context_.Answer(arrival.status))});
+  } else if (request.is_update) {
+    ExecuteUpdate(std::get<wire::UpdateCall>(*std::move(request.call)), in_flight,
+                  arrival.deadline);
+  } else {
+    ExecuteLookup(std::get<wire::LookupCall>(*std::move(request.call)), in_flight,
+                  arrival.deadline);
+  }
+}
+
+absl::Status RequestStream::CheckOrigin(std::variant<wire::LookupCall, wire::UpdateCall>& call) {
+  SessionGate& gate = context_.node.sessions();
+  if (const auto* const update = std::get_if<wire::UpdateCall>(&call)) {
+    EMBLA_RETURN_IF_ERROR(caller_.may_update);
+    EMBLA_RETURN_IF_ERROR(context_.CheckTables(caller_.identity, update->batch));
+    return gate.Verify(update->batch.session, update->batch.proof);
+  }
+  LookupBatch& batch = std::get<wire::LookupCall>(call).batch;
+  EMBLA_RETURN_IF_ERROR(context_.CheckTables(caller_.identity, batch));
+  EMBLA_ASSIGN_OR_RETURN(batch.session, OriginOf(gate, batch.session, batch.proof));
+  return absl::OkStatus();
+}
+
+InFlightHolder RequestStream::ShownHolder(
+    const std::variant<wire::LookupCall, wire::UpdateCall>& call) {
+  const auto* const update = std::get_if<wire::UpdateCall>(&call);
+  const SessionId session =
+      update != nullptr ? update->batch.session : std::get<wire::LookupCall>(call).batch.session;
+  ShowOrigin(context_.node.sessions(), session, caller_.connection);
+  if (update != nullptr) return HolderOf(update->batch);
+  return session == SessionId{} ? HolderOf(caller_.connection) : HolderOf(session);
+}
+
+absl::Status RequestStream::Admit(InFlight& request, const InFlightHolder& holder, std::size_t rows,
+                                  std::size_t bytes_beside) {
+  absl::StatusOr<Admission> admission =
+      context_.Admit(caller_.identity, holder, rows, request.bytes + bytes_beside);
+  if (admission.ok()) request.admission = std::make_shared<Admission>(*std::move(admission));
+  MutexLock lock(mu_);
+  ++executing_;
+  ++in_flight_;
+  in_flight_bytes_ += request.bytes;
+  return admission.status();
+}
+
+void RequestStream::ExecuteLookup(wire::LookupCall call, const InFlight& request,
+                                  absl::Time deadline) {
+  const std::uint32_t frame_bytes_max = call.frame_bytes_max;
+  LookupFrames frames;
+  if (frame_bytes_max > 0) {
+    frames.bytes = frame_bytes_max;
+    frames.send = [this, sequence = request.sequence, frame_bytes_max](PlanVersion plan_version,
+                                                                       const SharedBuffer& rows) {
+      Send(wire::EncodeStreamLookupReply(sequence, {.plan_version = plan_version}, rows,
+                                         {.bytes_max = frame_bytes_max, .more = true}));
+    };
+  }
+  context_.node.Lookup(
+      std::move(call.batch), std::move(call.memory), deadline, std::move(frames),
+      [this, request, frame_bytes_max](absl::StatusOr<LookupResult> result) {
+        InFlight answered = request;
+        std::vector<wire::SplitMessage> messages;
+        if (result.ok()) {
+          answered.sent_bytes = result->sent_bytes;
+          messages = wire::EncodeStreamLookupReply(
+              request.sequence,
+              {.plan_version = result->plan_version, .refused = std::move(result->refused)},
+              result->rows, {.bytes_max = frame_bytes_max});
+        } else {
+          messages.push_back(
+              wire::EncodeStreamError(request.sequence, context_.Answer(result.status())));
+        }
+        Reply(answered, context_.lookup, result.status(), std::move(messages));
+      });
+}
+
+void RequestStream::ExecuteUpdate(wire::UpdateCall call, const InFlight& request,
+                                  absl::Time deadline) {
+  context_.node.Update(
+      std::move(call.batch), std::move(call.memory), deadline,
+      [this, request](absl::StatusOr<UpdateResult> result) {
+        std::vector<wire::SplitMessage> messages;
+        messages.push_back(
+            result.ok()
+                ? wire::EncodeStreamUpdateReply(request.sequence,
+                                                {.plan_version = result->plan_version,
+                                                 .duplicate = result->duplicate,
+                                                 .refused = result->refused,
+                                                 .refused_claims = result->refused_claims})
+                : wire::EncodeStreamError(request.sequence, context_.Answer(result.status())));
+        Reply(request, context_.update, result.status(), std::move(messages));
+      });
+}
+
+void RequestStream::Send(std::vector<wire::SplitMessage> messages) {
+  const wire::SplitMessage* next = nullptr;
+  {
+    MutexLock lock(mu_);
+    if (broken_) return;
+    for (wire::SplitMessage& message : messages) writes_.push_back({.message = std::move(message)});
+    next = NextWrite();
+  }
+  if (next != nullptr) StartWrite(*next);
+}
+
+void RequestStream::Reply(const InFlight& request, MethodMetrics& method,
+                          const absl::Status& status, std::vector<wire::SplitMessage> messages) {
+  std::size_t reply_bytes = request.sent_bytes;
+  for (const wire::SplitMessage& message : messages) reply_bytes += message.bytes();
+  context_.Count(method, status, request.start, request.request_bytes, reply_bytes);
+  if (request.trace != nullptr) {
+    context_.traces.End(*request.trace, context_.clock.Now(), status, request.request_bytes,
+                        reply_bytes);
+  }
+  const wire::SplitMessage* next = nullptr;
+  bool delete_this = false;
+  {
+    MutexLock lock(mu_);
+    --executing_;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      const bool last = i + 1 == messages.size();
+      writes_.push_back({.message = std::move(messages[i]),
+                         .released_bytes = last ? request.bytes : 0,
+                         .admission = request.admission,
+                         .last = last});
+    }
+    if (broken_) Abandon();
+    next = NextWrite();
+    ReadMore();
+    FinishIfIdle();
+    delete_this = ended_ && executing_ == 0;
+  }
+  if (next != nullptr) StartWrite(*next);
+  if (delete_this) delete this;
+}
+
+void RequestStream::Written(bool ok) {
+  const wire::SplitMessage* next = nullptr;
+  Write written;  // Its memory is freed without the lock.
+  {
+    MutexLock lock(mu_);
+    writing_ = false;
+    written = std::move(writes_.front());
+    writes_.pop_front();
+    Release(written);
+    if (!ok) broken_ = true;
+    if (broken_) Abandon();
+    next = NextWrite();
+    ReadMore();
+    FinishIfIdle();
+  }
+  if (next != nullptr) StartWrite(*next);
+}
+
+void RequestStream::Cancel() {
+  MutexLock lock(mu_);
+  broken_ = true;
+  reads_done_ = true;
+  Abandon();
+  FinishIfIdle();
+}
+
+void RequestStream::Ended() {
+  open_.Remove(this);
+  context_.shard.streams.Add(-1);
+  bool delete_this = false;
+  {
+    MutexLock lock(mu_);
+    broken_ = true;
+    reads_done_ = true;
+    writing_ = false;
+    Abandon();
+    ended_ = true;
+    finished_ = true;
+    delete_this = executing_ == 0;
+  }
+  if (delete_this) delete this;
+}
+
+void RequestStream::ReadMore() {
+  const DataServiceOptions& options = context_.options;
+  const bool room = in_flight_ == 0 || (in_flight_ < options.stream_requests_max &&
+                                        in_flight_bytes_ < options.stream_bytes_max);
+  if (reading_ || reads_done_ || broken_ || !room) return;
+  reading_ = true;
+  StartRead();
+}
+
+const wire::SplitMessage* RequestStream::NextWrite() {
+  if (writing_ || writes_.empty() || broken_ || finished_) return nullptr;
+  writing_ = true;
+  return &writes_.front().message;
+}
+
+void RequestStream::FinishIfIdle() {
+  if (finished_ || writing_ || executing_ > 0 || !writes_.empty()) return;
+  if (!reads_done_ && !broken_) return;
+  finished_ = true;
+  Finish(result_);
+}
+
+// Forgets the replies that nobody will read, but not the one that the transport holds.
+void RequestStream::Abandon() {
+  while (writes_.size() > (writing_ ? 1 : 0)) {
+    Release(writes_.back());
+    writes_.pop_back();
+  }
+}
+
+void RequestStream::Release(const Write& write) {
+  in_flight_bytes_ -= write.released_bytes;
+  if (write.last) --in_flight_;
+}
+
+}  // namespace embla

@@ -1,0 +1,65 @@
+// The requests of one data socket (docs/data_sockets.md).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "core/socket/frame_socket.h"
+#include "core/wire/frame.h"
+#include "server/rpc/data_sockets.h"
+#include "server/rpc/request_stream.h"
+
+namespace embla {
+
+class SocketStream final : private RequestStream, private FrameSocket::Owner {
+ public:
+  // Takes requests from `socket`, which has shown the ticket, in place of `stream`, which has been
+  // told (BeginBeside) and is told when it is over. Deletes itself. Everything else that is given
+  // outlives `stream`. On the poller's thread.
+  static void Serve(FileDescriptor socket, Poller& poller, DataContext& context, OpenStreams& open,
+                    DataSockets& sockets, const std::string& ticket, RequestStream& stream);
+
+  using RequestStream::Drain;
+  // Ends the connection.
+  void Abort() { socket_->Shutdown(); }
+
+ private:
+  SocketStream(DataContext& context, OpenStreams& open, DataSockets& sockets,
+               const std::string& ticket, RequestStream& stream)
+      : RequestStream(context, open, stream.caller()),
+        sockets_(sockets),
+        ticket_(ticket),
+        stream_(stream) {}
+  ~SocketStream() override = default;
+
+  void StartRead() override { socket_->Want(); }
+  void StartWrite(const wire::SplitMessage& message) override;
+  void Finish(const absl::Status&) override { socket_->Shutdown(); }
+
+  absl::Status BeginFrame(std::string_view text, std::span<const wire::FrameArray> arrays,
+                          std::span<std::byte*> places) override;
+  absl::Status EndFrame() override;
+  void OnSent() override;
+  void OnClosed(const absl::Status& why) override;
+
+  // The request whose frame comes now.
+  struct Incoming {
+    Arrival arrival;
+    wire::StreamRequest request;
+    std::optional<wire::RequestMemory> memory;  // Unless its arrays are dropped.
+  };
+
+  DataSockets& sockets_;  // Not owned; outlives this object.
+  const std::string ticket_;
+  RequestStream& stream_;  // Not owned; outlives OnClosed.
+  std::shared_ptr<FrameSocket> socket_;
+  bool is_welcomed_ = false;  // The frame that answers the ticket is sent, which is no reply.
+  std::optional<Incoming> incoming_;  // The poller's thread's.
+};
+
+}  // namespace embla
