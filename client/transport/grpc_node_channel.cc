@@ -72,11 +72,12 @@ class GrpcNodeChannel final : public NodeChannel {
       // ReadRows shares the first connection.
       std::shared_ptr<grpc::Channel> channel =
           i == 0 ? reads_channel_ : MakeChannelOf(address, options);
-      if (options.transport == Transport::kStream) {
-        connections_.push_back(
-            std::make_unique<StreamConnection>(std::move(channel), timer, options.poller));
-      } else {
+      if (options.transport == Transport::kUnary) {
         connections_.push_back(std::make_unique<UnaryConnection>(std::move(channel)));
+      } else {
+        Poller* const poller = options.transport == Transport::kAuto ? options.poller : nullptr;
+        connections_.push_back(
+            std::make_unique<StreamConnection>(std::move(channel), timer, poller));
       }
     }
   }

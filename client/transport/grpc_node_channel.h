@@ -14,10 +14,10 @@
 namespace embla::client {
 
 struct GrpcNodeOptions {
-  Transport transport = Transport::kStream;
+  Transport transport = Transport::kAuto;
   int connections = 1;
   std::size_t in_flight_bytes_max = std::size_t{64} << 20;
-  Poller* poller = nullptr;  // For data sockets; not owned, outlives the channel. Null: none.
+  Poller* poller = nullptr;  // With kAuto; not owned, outlives the channel. Null: as kStream.
   TlsPtr tls = nullptr;      // Null: plaintext.
   std::string name = {};     // Over TLS, the node's; empty: any node's.
 };

@@ -80,6 +80,10 @@ class StreamConnection::Stream final
     if (writes_.size() == 1) StartWrite(&writes_.front());
   }
   bool has_written() const { return has_written_; }
+  // Whether the next message is to ask for a data socket: the first one, and one after each socket
+  // that has served.
+  bool asks() const { return asks_; }
+  void set_asks(bool asks) { asks_ = asks; }
 
   const grpc::Status& final_status() const { return final_status_; }
 
@@ -115,6 +119,7 @@ class StreamConnection::Stream final
   Buffer discarded_;  // For rows nobody waits for any more.
   bool open_ = true;
   bool has_written_ = false;
+  bool asks_ = true;
   std::deque<grpc::ByteBuffer> writes_;  // The first one is on its way.
   PendingCalls calls_;
 };
@@ -152,13 +157,17 @@ bool StreamConnection::Stream::Receive() {
 class StreamConnection::Socket final : public FrameSocket::Owner {
  public:
   // `stream` has been offered it.
-  Socket(StreamConnection& connection, const Stream& stream)
+  Socket(StreamConnection& connection, Stream& stream)
       : connection_(connection), stream_(&stream) {}
 
   void set_socket(std::shared_ptr<FrameSocket> socket) { socket_ = std::move(socket); }
   // The node has taken the ticket, and the stream goes on.
   bool open() const { return welcomed_ && stream_ != nullptr; }
   bool is_of(const Stream& stream) const { return stream_ == &stream; }
+  // Is over: the stream may ask for another one, if this one has served.
+  void LetStreamAsk() {
+    if (open()) stream_->set_asks(true);
+  }
   // No more calls; ends when those that wait are answered, which the node sees to.
   void Leave() {
     stream_ = nullptr;
@@ -181,7 +190,7 @@ class StreamConnection::Socket final : public FrameSocket::Owner {
 
  private:
   StreamConnection& connection_;  // Not owned; outlives this object.
-  const Stream* stream_;          // Null: it is over.
+  Stream* stream_;                // Null: it is over.
   bool welcomed_ = false;
   std::shared_ptr<FrameSocket> socket_;
   PendingCalls calls_;
@@ -285,14 +294,14 @@ void StreamConnection::TakeOffer(Stream& stream, const wire::DataSocketOffer& of
 void StreamConnection::Send(DataRequest request) {
   wire::StreamCall call;
   call.deadline_ms = MillisecondsUntil(request.deadline, timer_.Now());
-  bool is_first = false;
   {
     MutexLock lock(mu_);
     call.sequence = ++last_sequence_;
-    const Stream* const stream = OpenStream();
-    is_first = stream != nullptr && !stream->has_written();
+    if (Stream* const stream = OpenStream(); stream != nullptr && poller_ != nullptr) {
+      call.asks_data_socket = stream->asks();
+      stream->set_asks(false);
+    }
   }
-  call.asks_data_socket = is_first && poller_ != nullptr;
   wire::SplitMessage message;
   if (request.is_lookup()) {
     auto& lookup = std::get<NodeLookup>(request.call);
@@ -314,8 +323,7 @@ void StreamConnection::Send(DataRequest request) {
       // The node reads one message of a stream after the other, so it knows the session in time.
       if (!stream->has_written() && sent_bytes > kFirstMessageBytesMax) {
         stream->Write(wire::Join(wire::EncodeStreamLookup(
-            {.sequence = ++last_sequence_, .asks_data_socket = poller_ != nullptr},
-            ShowingLookup(request), {}, kFrameBytesMax)));
+            {.sequence = ++last_sequence_}, ShowingLookup(request), {}, kFrameBytesMax)));
       }
       stream->calls().Add(call.sequence, std::move(request), sent_bytes);
       stream->Write(wire::Join(message));
@@ -370,6 +378,7 @@ void StreamConnection::OnSocketOver(Socket* socket, const absl::Status& why) {
   std::unique_ptr<Socket> over;  // Destroyed without the lock.
   {
     MutexLock lock(mu_);
+    socket->LetStreamAsk();
     finished = socket->calls().FailAll(
         absl::UnavailableError(absl::StrCat("the data socket broke: ", Message(why))));
     ++finishing_;

@@ -146,6 +146,7 @@ ShardMetrics::ShardMetrics(Metrics* metrics) {
   plan_version = metrics->MakeGauge(MetricNamed("embla_plan_version"));
   updates_replayed = metrics->MakeCounter(MetricNamed("embla_updates_replayed_total"));
   streams = metrics->MakeGauge(MetricNamed("embla_streams"));
+  data_sockets = metrics->MakeGauge(MetricNamed("embla_data_sockets"));
   held_bytes = metrics->MakeGauge(MetricNamed("embla_held_bytes"));
   copy_hold = metrics->MakeHistogram(MetricNamed("embla_copy_hold_seconds"));
   trace_lines_dropped = metrics->MakeCounter(MetricNamed("embla_trace_lines_dropped_total"));

@@ -142,6 +142,7 @@ struct ShardMetrics {
   Gauge plan_version;
   Counter updates_replayed;
   Gauge streams;
+  Gauge data_sockets;
   Gauge held_bytes;
   Histogram copy_hold;
   Counter trace_lines_dropped;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/failpoint.h"
 #include "core/base/status_macros.h"
 
 namespace embla {
@@ -62,14 +63,14 @@ void FrameSocket::Send(wire::Frame frame) {
 }
 
 void FrameSocket::Want() {
-  MutexLock lock(mu_);
-  wanted_ = true;
-  if (!paused_ || removed_) return;
-  paused_ = false;
-  // Frames may have been received already, so the thread has to look: sockets that can be written
-  // to, as they mostly can, wake it at once.
-  woken_ = true;
-  Watch();
+  {
+    MutexLock lock(mu_);
+    wanted_ = true;
+    if (!paused_ || removed_) return;
+    paused_ = false;
+    Watch();
+  }
+  poller_.Wake(shared_from_this());  // Frames may have been received already.
 }
 
 void FrameSocket::Shutdown() { ::shutdown(socket_.number(), SHUT_RDWR); }
@@ -77,8 +78,7 @@ void FrameSocket::Shutdown() { ::shutdown(socket_.number(), SHUT_RDWR); }
 void FrameSocket::Watch() {
   if (removed_) return;
   poller_.Change(socket_.number(),
-                 (paused_ ? 0u : std::uint32_t{EPOLLIN}) | (blocked_ || woken_ ? EPOLLOUT : 0u),
-                 *this);
+                 (paused_ ? 0u : std::uint32_t{EPOLLIN}) | (blocked_ ? EPOLLOUT : 0u), *this);
 }
 
 void FrameSocket::OnEvents(std::uint32_t events) {
@@ -86,7 +86,6 @@ void FrameSocket::OnEvents(std::uint32_t events) {
     bool flush = false;
     {
       MutexLock lock(mu_);
-      woken_ = false;
       blocked_ = false;
       Watch();
       flush = !sending_ && !queue_.empty();
@@ -115,6 +114,7 @@ absl::Status FrameSocket::Receive() {
   bool more = true;
   for (int i = 0; i < kReceivesMax && more; ++i) {
     EMBLA_RETURN_IF_ERROR(TakeStaged());
+    if (staged_begin_ < staged_end_) return absl::OkStatus();  // Nothing more is wanted.
     if (reader_.is_between_frames() && !IsWanted(false)) return absl::OkStatus();
     EMBLA_RETURN_IF_ERROR(ReceiveSome(more));
   }
@@ -133,6 +133,7 @@ absl::Status FrameSocket::TakeStaged() {
 }
 
 absl::Status FrameSocket::ReceiveSome(bool& more) {
+  EMBLA_RETURN_IF_ERROR(Failpoint("frame_socket.receive"));
   const std::span<std::byte> place = reader_.Place();
   const bool placed = place.size() >= kPlacedBytesMin;
   std::array<iovec, 2> pieces = {iovec{.iov_base = place.data(), .iov_len = place.size()},

@@ -3,6 +3,8 @@
 // Received on the poller's thread, straight to where the owner wants the arrays. Sent on the thread
 // that calls Send as far as the kernel takes the bytes at once, and what is left over on the
 // poller's.
+//
+// Failpoint: frame_socket.receive, before each receipt.
 #pragma once
 
 #include <atomic>
@@ -23,7 +25,7 @@
 namespace embla {
 
 // Thread safety: every public method may be called from any thread.
-class FrameSocket final : public Poller::Watched {
+class FrameSocket final : public Poller::Watched, public std::enable_shared_from_this<FrameSocket> {
  public:
   // BeginFrame and EndFrame run on the poller's thread; the connection ends if they return an
   // error.
@@ -92,7 +94,6 @@ class FrameSocket final : public Poller::Watched {
   Mutex mu_;
   bool wanted_ ABSL_GUARDED_BY(mu_) = false;
   bool paused_ ABSL_GUARDED_BY(mu_) = true;    // Until a frame is wanted.
-  bool woken_ ABSL_GUARDED_BY(mu_) = false;    // To look what is wanted.
   bool blocked_ ABSL_GUARDED_BY(mu_) = false;  // Until the kernel takes more.
   bool sending_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in Flush.
   bool removed_ ABSL_GUARDED_BY(mu_) = false;  // From the poller.

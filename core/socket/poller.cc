@@ -37,9 +37,17 @@ Poller::Poller(FileDescriptor epoll, FileDescriptor wake)
 
 Poller::~Poller() {
   stopping_.store(true, std::memory_order_release);  // Pairs with Run's acquire.
+  Wake(nullptr);
+  thread_.join();
+}
+
+void Poller::Wake(std::shared_ptr<Watched> watched) {
+  {
+    MutexLock lock(mu_);
+    woken_.push_back(std::move(watched));
+  }
   const std::uint64_t one = 1;
   (void)!::write(wake_.number(), &one, sizeof(one));
-  thread_.join();
 }
 
 absl::Status Poller::Add(int fd, std::uint32_t events, std::shared_ptr<Watched> watched) {
@@ -76,6 +84,24 @@ void Poller::Run() {
       static_cast<Watched*>(event.data.ptr)->OnEvents(event.events);
       removed_.reset();
     }
+    // After them: what is removed here has no event that waits to be handled.
+    RunWoken();
+  }
+}
+
+void Poller::RunWoken() {
+  std::vector<std::shared_ptr<Watched>> woken;
+  {
+    MutexLock lock(mu_);
+    if (woken_.empty()) return;
+    std::uint64_t count = 0;
+    (void)!::read(wake_.number(), &count, sizeof(count));
+    woken.swap(woken_);
+    std::erase_if(woken, [this](const auto& each) { return !watched_.contains(each.get()); });
+  }
+  for (const auto& each : woken) {
+    each->OnEvents(0);
+    removed_.reset();
   }
 }
 

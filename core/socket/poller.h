@@ -6,6 +6,7 @@
 #include <memory>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -21,19 +22,21 @@ class Poller {
   class Watched {
    public:
     virtual ~Watched() = default;
-    // What epoll says of the descriptor. On the poller's thread.
+    // The events of epoll that the descriptor has; none: it was woken. On the poller's thread.
     virtual void OnEvents(std::uint32_t events) = 0;
   };
 
   // Unavailable: no descriptors are left.
   static absl::StatusOr<std::unique_ptr<Poller>> Start();
-  // What is still watched is destroyed on this thread.
+  // Forgets all that it watches still.
   ~Poller();
 
   // Watches `fd`, level-triggered, until Remove; keeps `watched` as long.
   absl::Status Add(int fd, std::uint32_t events, std::shared_ptr<Watched> watched);
   // Requires: `fd` is watched by `watched`.
   void Change(int fd, std::uint32_t events, Watched& watched);
+  // Has OnEvents of `watched` run soon, unless it is removed meanwhile.
+  void Wake(std::shared_ptr<Watched> watched);
   // On the poller's thread, from OnEvents of `watched`, which lives at least until it returns.
   void Remove(int fd, Watched& watched);
 
@@ -42,6 +45,7 @@ class Poller {
  private:
   Poller(FileDescriptor epoll, FileDescriptor wake);
   void Run();
+  void RunWoken();
 
   const FileDescriptor epoll_;
   const FileDescriptor wake_;
@@ -49,6 +53,7 @@ class Poller {
 
   Mutex mu_;
   std::unordered_map<Watched*, std::shared_ptr<Watched>> watched_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<Watched>> woken_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<Watched> removed_;  // By the event that is handled now. The thread's.
   std::thread thread_;                // Last: it uses the others.
 };

@@ -70,7 +70,7 @@ class FrameReader {
   // Errors: InvalidArgument (no frame), and the sink's.
   absl::StatusOr<std::size_t> Take(std::span<const std::byte> bytes);
 
-  // Bytes of the current frame that have not come, as far as is known.
+  // Nothing of the next frame has come.
   bool is_between_frames() const { return text_.empty() && array_ == arrays_.size(); }
 
  private:
@@ -80,8 +80,8 @@ class FrameReader {
 
   Sink& sink_;
   const std::size_t text_bytes_max_;
-  std::string text_;                // What has come of the head.
-  std::vector<FrameArray> arrays_;  // Of the frame whose arrays come now.
+  std::string text_;                // The head, as far as it has come.
+  std::vector<FrameArray> arrays_;  // The frame's whose arrays come now.
   std::array<std::byte*, kFrameArraysMax> places_{};
   std::size_t array_ = 0;  // The one that comes now; arrays_.size(): the head does.
   std::size_t filled_ = 0;

@@ -5,10 +5,18 @@
 
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "absl/time/time.h"
+#include "core/base/retry_hint.h"
+#include "core/base/status_macros.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
+#include "core/wire/frame.h"
 #include "core/wire/random_request.h"
 #include "embla/v1/data.pb.h"
 
@@ -16,6 +24,7 @@ namespace embla::wire {
 namespace {
 
 using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
 
 constexpr std::uint64_t kSeed = 99;
 
@@ -27,6 +36,121 @@ Buffer Rows(std::size_t size) {
 
 std::string Text(const Buffer& rows) {
   return std::string(reinterpret_cast<const char*>(rows.data()), rows.size());
+}
+
+std::vector<grpc::ByteBuffer> Joined(const std::vector<SplitMessage>& messages) {
+  std::vector<grpc::ByteBuffer> joined;
+  for (const SplitMessage& message : messages) joined.push_back(Join(message));
+  return joined;
+}
+
+struct ReplyAndRows {
+  StreamReply reply;
+  std::string rows;
+};
+
+// Decodes the reply of a frame as a client does: the text first, then the rows.
+class FramedReply final : public FrameReader::Sink {
+ public:
+  absl::StatusOr<ReplyAndRows> Decode(const Frame& frame) {
+    constexpr std::size_t kTextBytesMax = 1 << 20;
+    FrameReader reader(*this, kTextBytesMax);
+    std::vector<grpc::Slice> pieces = frame.arrays;
+    pieces.insert(pieces.begin(), grpc::Slice(frame.head));
+    for (const grpc::Slice& piece : pieces) {
+      std::span<const std::byte> left(reinterpret_cast<const std::byte*>(piece.begin()),
+                                      piece.size());
+      while (!left.empty()) {
+        EMBLA_ASSIGN_OR_RETURN(const std::size_t taken, reader.Take(left));
+        left = left.subspan(taken);
+      }
+    }
+    EXPECT_TRUE(is_over_);
+    return std::move(decoded_);
+  }
+
+  absl::Status BeginFrame(std::string_view text, std::span<const FrameArray> arrays,
+                          std::span<std::byte*> places) override {
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      EXPECT_EQ(arrays[i].number, std::uint32_t{v1::LookupReply::kRowsFieldNumber});
+      decoded_.rows.resize(arrays[i].bytes);
+      places[i] = reinterpret_cast<std::byte*>(decoded_.rows.data());
+    }
+    EMBLA_ASSIGN_OR_RETURN(decoded_.reply, DecodeStreamReplyText(text, decoded_.rows.size()));
+    return absl::OkStatus();
+  }
+  absl::Status EndFrame() override {
+    is_over_ = true;
+    return absl::OkStatus();
+  }
+
+ private:
+  ReplyAndRows decoded_;
+  bool is_over_ = false;
+};
+
+// Decodes a message that is in one piece.
+absl::StatusOr<ReplyAndRows> DecodeWhole(const SplitMessage& message) {
+  grpc::ByteBuffer bytes = Join(message);
+  ReplyAndRows decoded;
+  EMBLA_ASSIGN_OR_RETURN(
+      decoded.reply,
+      DecodeStreamReply(bytes, [&](std::uint64_t, std::size_t size) -> absl::StatusOr<std::byte*> {
+        decoded.rows.resize(size);
+        return reinterpret_cast<std::byte*>(decoded.rows.data());
+      }));
+  return decoded;
+}
+
+void ExpectFrameIsMessage(const SplitMessage& message) {
+  const auto whole = DecodeWhole(message);
+  const auto framed = FramedReply().Decode(MakeFrame(message));
+  ASSERT_THAT(whole, IsOk());
+  ASSERT_THAT(framed, IsOk());
+  EXPECT_EQ(framed->rows, whole->rows);
+  EXPECT_EQ(framed->reply.sequence, whole->reply.sequence);
+  EXPECT_EQ(framed->reply.kind, whole->reply.kind);
+  EXPECT_EQ(framed->reply.status, whole->reply.status);
+  EXPECT_EQ(framed->reply.plan_version, whole->reply.plan_version);
+  EXPECT_EQ(framed->reply.rows_bytes, whole->reply.rows_bytes);
+  EXPECT_EQ(framed->reply.duplicate, whole->reply.duplicate);
+  EXPECT_EQ(framed->reply.refused, whole->reply.refused);
+  EXPECT_EQ(framed->reply.refused_claims, whole->reply.refused_claims);
+  EXPECT_EQ(framed->reply.more, whole->reply.more);
+  EXPECT_EQ(framed->reply.offer.address, whole->reply.offer.address);
+  EXPECT_EQ(framed->reply.offer.ticket, whole->reply.offer.ticket);
+}
+
+std::vector<RefusedUnit> RandomUnits(RandomRequest& random) {
+  std::vector<RefusedUnit> units(random.Below(4));
+  for (RefusedUnit& unit : units) {
+    const auto begin = static_cast<std::int64_t>(random.Below(1'000'000'000'000));
+    unit = {.part = static_cast<std::uint32_t>(random.Below(99)),
+            .row_begin = begin,
+            .row_end = begin + 1,
+            .reason = static_cast<RefusedUnit::Reason>(1 + random.Below(4)),
+            .retry_after_ms = static_cast<std::uint32_t>(random.Below(99)),
+            .plan_version = PlanVersion{random.Below(99)},
+            .column_begin = 4,
+            .column_end = 12,
+            .owner = NodeId{static_cast<std::uint32_t>(random.Below(9))},
+            .epoch = random.Below(99)};
+  }
+  return units;
+}
+
+std::vector<RefusedClaim> RandomClaims(RandomRequest& random) {
+  std::vector<RefusedClaim> claims(random.Below(4));
+  for (RefusedClaim& claim : claims) {
+    const auto begin = static_cast<std::uint32_t>(random.Below(1000));
+    claim = {.units = {.column_granule = 3, .begin = begin, .end = begin + 5},
+             .reason = static_cast<RefusedClaim::Reason>(1 + random.Below(3)),
+             .retry_after_ms = static_cast<std::uint32_t>(random.Below(99)),
+             .plan_version = PlanVersion{random.Below(99)},
+             .owner = NodeId{static_cast<std::uint32_t>(random.Below(9))},
+             .epoch = random.Below(99)};
+  }
+  return claims;
 }
 
 TEST(ReplyCodecEncode, GeneratedCodeReadsLookupReplies) {
@@ -53,8 +177,8 @@ TEST(ReplyCodecEncode, SendsRowsWithoutACopy) {
 TEST(ReplyCodecEncode, FramesJoinToTheRowsAndShareTheirMemory) {
   Buffer rows = Rows(200'001);
   const auto* const memory = reinterpret_cast<const std::uint8_t*>(rows.data());
-  std::vector<grpc::ByteBuffer> frames = EncodeStreamLookupReply(
-      5, {.plan_version = PlanVersion{3}}, std::move(rows), {.bytes_max = 65'536});
+  const std::vector<grpc::ByteBuffer> frames = Joined(EncodeStreamLookupReply(
+      5, {.plan_version = PlanVersion{3}}, std::move(rows), {.bytes_max = 65'536}));
   ASSERT_EQ(frames.size(), 4u);
   std::string joined;
   for (std::size_t i = 0; i < frames.size(); ++i) {
@@ -73,7 +197,7 @@ TEST(ReplyCodecEncode, FramesJoinToTheRowsAndShareTheirMemory) {
 
 TEST(ReplyCodecEncode, EmptyRowsAreOneFrame) {
   std::vector<grpc::ByteBuffer> frames =
-      EncodeStreamLookupReply(5, {.plan_version = PlanVersion{3}}, Buffer(), {});
+      Joined(EncodeStreamLookupReply(5, {.plan_version = PlanVersion{3}}, Buffer(), {}));
   ASSERT_EQ(frames.size(), 1u);
   const auto reply = DecodeStreamReply(frames[0], nullptr);
   ASSERT_THAT(reply, IsOk());
@@ -131,9 +255,61 @@ TEST(ReplyCodecDecode, ReadsEveryKindOfStreamReplyInAnyFieldOrder) {
   EXPECT_EQ(reply->plan_version, PlanVersion{8});
 }
 
+TEST(ReplyCodecDecode, AFrameIsTheReplyThatItsMessageIs) {
+  SCOPED_TRACE(kSeed);
+  RandomRequest random(kSeed);
+  for (int round = 0; round < 500; ++round) {
+    SCOPED_TRACE(round);
+    const std::uint64_t sequence = random.Below(1000);
+    const PlanVersion plan_version{random.Below(1000)};
+    const auto wait = absl::Milliseconds(static_cast<int>(random.Below(3)));
+    for (const SplitMessage& message : EncodeStreamLookupReply(
+             sequence, {.plan_version = plan_version}, Rows(random.Below(200'000)),
+             {.bytes_max = 65'536, .more = random.Chance(50)})) {
+      ExpectFrameIsMessage(message);
+    }
+    for (const SplitMessage& message : EncodeStreamLookupReply(
+             sequence, {.plan_version = plan_version, .refused = RandomUnits(random)}, Buffer(),
+             {})) {
+      ExpectFrameIsMessage(message);
+    }
+    ExpectFrameIsMessage(
+        EncodeStreamUpdateReply(sequence, {.plan_version = plan_version,
+                                           .duplicate = random.Chance(50),
+                                           .refused = RandomUnits(random),
+                                           .refused_claims = RandomClaims(random)}));
+    ExpectFrameIsMessage(EncodeStreamError(
+        sequence, WithRetryAfter(absl::ResourceExhaustedError("queue full"), wait)));
+    ExpectFrameIsMessage(
+        EncodeStreamOffer({.address = "@embla", .ticket = random.Traceparent().substr(3, 32)}));
+  }
+}
+
+TEST(ReplyCodecDecode, AnOfferComesAsMessageAndAsFrame) {
+  const DataSocketOffer offer{.address = "@embla-77", .ticket = std::string(kTicketBytes, 't')};
+  const SplitMessage message = EncodeStreamOffer(offer);
+  for (const auto& decoded : {DecodeWhole(message), FramedReply().Decode(MakeFrame(message))}) {
+    ASSERT_THAT(decoded, IsOk());
+    EXPECT_EQ(decoded->reply.kind, StreamReply::Kind::kOffer);
+    EXPECT_EQ(decoded->reply.sequence, 0u);
+    EXPECT_EQ(decoded->reply.offer.address, offer.address);
+    EXPECT_EQ(decoded->reply.offer.ticket, offer.ticket);
+  }
+  v1::StreamReply generated;
+  ASSERT_TRUE(generated.ParseFromString(Flatten(Join(message))));
+  EXPECT_EQ(generated.data_socket().address(), offer.address);
+  EXPECT_EQ(generated.data_socket().ticket(), offer.ticket);
+}
+
+TEST(ReplyCodecDecode, ATextWithoutResultIsNoReply) {
+  for (const std::string_view text : {"", "\x08\x03", "\x0f\x01"}) {
+    EXPECT_THAT(DecodeStreamReplyText(text, 0), StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+}
+
 TEST(ReplyCodecDecode, ReadsUpdatesAndErrors) {
   grpc::ByteBuffer update =
-      EncodeStreamUpdateReply(3, {.plan_version = PlanVersion{6}, .duplicate = true});
+      Join(EncodeStreamUpdateReply(3, {.plan_version = PlanVersion{6}, .duplicate = true}));
   const auto updated = DecodeStreamReply(update, nullptr);
   ASSERT_THAT(updated, IsOk());
   EXPECT_EQ(updated->kind, StreamReply::Kind::kUpdate);
@@ -154,12 +330,12 @@ TEST(ReplyCodecDecode, ReadsUpdatesAndErrors) {
                                .owner = NodeId{3},
                                .epoch = std::uint64_t{1} << 40});
   }
-  grpc::ByteBuffer streamed = EncodeStreamUpdateReply(3, partial);
+  grpc::ByteBuffer streamed = Join(EncodeStreamUpdateReply(3, partial));
   EXPECT_EQ(DecodeStreamReply(streamed, nullptr)->refused, partial.refused);
   grpc::ByteBuffer answered = EncodeUpdateReply(partial);
   EXPECT_EQ(DecodeUpdateReply(answered)->refused, partial.refused);
 
-  grpc::ByteBuffer error = EncodeStreamError(3, absl::NotFoundError("no table 5"));
+  grpc::ByteBuffer error = Join(EncodeStreamError(3, absl::NotFoundError("no table 5")));
   const auto failed = DecodeStreamReply(error, nullptr);
   ASSERT_THAT(failed, IsOk());
   EXPECT_EQ(failed->kind, StreamReply::Kind::kError);
@@ -180,7 +356,7 @@ TEST(ReplyCodecDecode, ReadsTheClaimsThatAreRefused) {
                                       .owner = NodeId{3},
                                       .epoch = 7});
   }
-  grpc::ByteBuffer streamed = EncodeStreamUpdateReply(3, partial);
+  grpc::ByteBuffer streamed = Join(EncodeStreamUpdateReply(3, partial));
   EXPECT_EQ(DecodeStreamReply(streamed, nullptr)->refused_claims, partial.refused_claims);
   grpc::ByteBuffer answered = EncodeUpdateReply(partial);
   EXPECT_EQ(DecodeUpdateReply(answered)->refused_claims, partial.refused_claims);
@@ -196,7 +372,8 @@ TEST(ReplyCodecDecode, ReadsLookupsThatAreRefused) {
                                          .column_end = 8,
                                          .owner = NodeId{3},
                                          .epoch = 7}}};
-  std::vector<grpc::ByteBuffer> streamed = EncodeStreamLookupReply(3, refused, Buffer(), {});
+  std::vector<grpc::ByteBuffer> streamed =
+      Joined(EncodeStreamLookupReply(3, refused, Buffer(), {}));
   ASSERT_EQ(streamed.size(), 1u);
   const auto in_stream = DecodeStreamReply(streamed[0], nullptr);
   ASSERT_THAT(in_stream, IsOk());
@@ -209,7 +386,7 @@ TEST(ReplyCodecDecode, ReadsLookupsThatAreRefused) {
 
 TEST(ReplyCodecDecode, ARefusedClaimHasUnits) {
   const UpdateReply partial{.refused_claims = {{.units = {.begin = 7, .end = 7}}}};
-  grpc::ByteBuffer streamed = EncodeStreamUpdateReply(3, partial);
+  grpc::ByteBuffer streamed = Join(EncodeStreamUpdateReply(3, partial));
   EXPECT_EQ(DecodeStreamReply(streamed, nullptr).status().code(),
             absl::StatusCode::kInvalidArgument);
   grpc::ByteBuffer answered = EncodeUpdateReply(partial);
@@ -241,6 +418,7 @@ TEST(ReplyCodecDecode, DamagedRepliesAreErrorsNotCrashes) {
     random.Mutate(text);
     grpc::ByteBuffer bytes = random.Cut(text);
     std::string rows;
+    (void)DecodeStreamReplyText(text, 0);
     (void)DecodeStreamReply(bytes, [&](std::uint64_t, std::size_t size) {
       EXPECT_LE(size, text.size());
       rows.resize(size);

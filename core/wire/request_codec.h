@@ -110,7 +110,7 @@ std::size_t TextBytesMax(const RequestLimits& limits);
 absl::StatusOr<StreamRequest> DecodeStreamText(std::string_view text, const RequestLimits& limits);
 // Whether field `number` of a request of this kind is an array.
 bool IsArray(bool is_update, int number);
-// The second step, with `memory` that holds the arrays.
+// The second step, with `memory` that holds the arrays. After an error `call` is of no use.
 absl::Status AttachArrays(RequestMemory memory, std::variant<LookupCall, UpdateCall>& call);
 
 }  // namespace embla::wire

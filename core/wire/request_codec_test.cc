@@ -6,16 +6,21 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/wire/random_request.h"
+#include "core/wire/request_invariants.h"
 #include "embla/v1/data.pb.h"
 
 namespace embla::wire {
 namespace {
 
 using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
 using ::google::protobuf::util::MessageDifferencer;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -35,6 +40,17 @@ v1::UpdateRequest Again(const UpdateCall& call) {
   v1::UpdateRequest request;
   EXPECT_TRUE(request.ParseFromString(Flatten(bytes)));
   return request;
+}
+
+// Requires: request.call.ok().
+SplitMessage Encoded(const StreamRequest& request) {
+  const StreamCall call{request.sequence, request.deadline_ms, request.asks_data_socket};
+  if (const auto* lookup = std::get_if<LookupCall>(&*request.call)) {
+    return EncodeStreamLookup(call, lookup->batch, GatherPayload(lookup->batch),
+                              lookup->frame_bytes_max);
+  }
+  const auto& update = std::get<UpdateCall>(*request.call);
+  return EncodeStreamUpdate(call, update.batch, GatherPayload(update.batch));
 }
 
 // Values that have several spellings, in the one our encoder uses.
@@ -88,17 +104,8 @@ TEST(RequestCodecDecode, ReadsStreamRequestsOfGeneratedCode) {
     EXPECT_EQ(request->sequence, stream.sequence());
     EXPECT_EQ(request->deadline_ms, stream.deadline_ms());
 
-    grpc::ByteBuffer encoded;
-    const StreamCall call{stream.sequence(), stream.deadline_ms()};
-    if (const auto* lookup = std::get_if<LookupCall>(&*request->call)) {
-      encoded = EncodeStreamLookup(call, lookup->batch, GatherPayload(lookup->batch),
-                                   lookup->frame_bytes_max);
-    } else {
-      const auto& update = std::get<UpdateCall>(*request->call);
-      encoded = EncodeStreamUpdate(call, update.batch, GatherPayload(update.batch));
-    }
     v1::StreamRequest again;
-    ASSERT_TRUE(again.ParseFromString(Flatten(encoded)));
+    ASSERT_TRUE(again.ParseFromString(Flatten(Join(Encoded(*request)))));
     v1::StreamRequest expected = stream;
     if (expected.has_lookup()) {
       v1::LookupRequest canonical = Canonical(expected.lookup());
@@ -109,6 +116,41 @@ TEST(RequestCodecDecode, ReadsStreamRequestsOfGeneratedCode) {
       *expected.mutable_update() = canonical;
     }
     EXPECT_TRUE(MessageDifferencer::Equals(again, expected)) << expected.ShortDebugString();
+  }
+}
+
+TEST(RequestCodecDecode, AFrameIsTheRequestThatItsMessageIs) {
+  SCOPED_TRACE(kSeed);
+  RandomRequest random(kSeed);
+  BufferPool pool;
+  for (int round = 0; round < 2000; ++round) {
+    v1::StreamRequest stream = random.Stream();
+    stream.set_asks_data_socket(random.Chance(50));
+    grpc::ByteBuffer bytes = random.Cut(stream.SerializeAsString());
+    const auto decoded = DecodeStreamRequest(bytes, pool, {});
+    ASSERT_THAT(decoded, IsOk());
+    ASSERT_THAT(decoded->call, IsOk());
+    const SplitMessage message = Encoded(*decoded);
+    grpc::ByteBuffer joined = Join(message);
+    const auto expected = DecodeStreamRequest(joined, pool, {});
+    ASSERT_THAT(expected, IsOk());
+    ASSERT_THAT(expected->call, IsOk());
+
+    const std::vector<StreamRequest> framed =
+        DecodeFrames(random.Cut(BytesOf(MakeFrame(message))), pool, {});
+
+    ASSERT_EQ(framed.size(), 1u) << stream.ShortDebugString();
+    ASSERT_THAT(framed[0].call, IsOk()) << stream.ShortDebugString();
+    EXPECT_EQ(framed[0].sequence, stream.sequence());
+    EXPECT_EQ(framed[0].deadline_ms, stream.deadline_ms());
+    EXPECT_EQ(framed[0].asks_data_socket, stream.asks_data_socket());
+    EXPECT_EQ(framed[0].is_update, stream.has_update());
+    EXPECT_EQ(Flatten(Join(Encoded(framed[0]))), Flatten(Join(Encoded(*expected))))
+        << stream.ShortDebugString();
+    if (!stream.has_lookup()) continue;
+    const auto& lookup = std::get<LookupCall>(*framed[0].call);
+    EXPECT_EQ(lookup.reply_bytes, std::get<LookupCall>(*expected->call).reply_bytes);
+    EXPECT_EQ(lookup.staged_bytes, std::get<LookupCall>(*expected->call).staged_bytes);
   }
 }
 
@@ -459,6 +501,118 @@ INSTANTIATE_TEST_SUITE_P(
                   },
                   "no row_sum_squares"}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// --- Frames whose arrays are not those that the text speaks of.
+
+v1::UpdateRequest GoodBags() {
+  v1::UpdateRequest request = GoodUpdate();
+  Part(request).set_has_row_sum_squares(false);
+  request.clear_row_sum_squares();
+  Part(request).set_form(v1::GRADIENT_FORM_BAGS);
+  Part(request).set_pooling(v1::POOLING_SUM);
+  Part(request).set_bags_count(2);
+  Part(request).set_weighted(true);
+  const std::uint32_t lengths[] = {1, 1};
+  request.set_lengths(std::string(reinterpret_cast<const char*>(lengths), 8));
+  request.set_weights(std::string(8, '\0'));
+  return request;
+}
+
+// One of each kind, which together have all arrays.
+std::vector<v1::StreamRequest> GoodStreams() {
+  std::vector<v1::StreamRequest> streams(3);
+  *streams[0].mutable_lookup() = GoodLookup();
+  *streams[1].mutable_update() = GoodUpdate();
+  *streams[2].mutable_update() = GoodBags();
+  for (v1::StreamRequest& stream : streams) stream.set_sequence(42);
+  return streams;
+}
+
+std::string NameOf(bool is_update, int number) {
+  const auto* const kind =
+      is_update ? v1::UpdateRequest::descriptor() : v1::LookupRequest::descriptor();
+  return std::string(kind->FindFieldByNumber(number)->name());
+}
+
+// The only request of a frame.
+StreamRequest DecodeFrame(const SplitMessage& message, BufferPool& pool) {
+  const std::string bytes = BytesOf(MakeFrame(message));
+  grpc::Slice flat(bytes);
+  std::vector<StreamRequest> requests = DecodeFrames(grpc::ByteBuffer(&flat, 1), pool, {});
+  EXPECT_EQ(requests.size(), 1u);
+  if (requests.empty()) return {.call = absl::InternalError("no frame")};
+  return std::move(requests[0]);
+}
+
+struct ArrayDamage {
+  const char* name;
+  std::function<std::string(const std::string&)> damage;
+};
+
+class RequestCodecBadArray : public ::testing::TestWithParam<ArrayDamage> {};
+
+TEST_P(RequestCodecBadArray, IsInvalidArgumentAndNamed) {
+  BufferPool pool;
+  for (const v1::StreamRequest& stream : GoodStreams()) {
+    const SplitMessage good = SplitOf(stream);
+    ASSERT_THAT(DecodeFrame(good, pool).call, IsOk());
+    for (std::size_t i = 0; i < good.fields.size(); ++i) {
+      if (good.fields[i].slice.size() == 0) continue;
+      const std::string name = NameOf(stream.has_update(), good.fields[i].number);
+      SCOPED_TRACE(name);
+      SplitMessage bad = good;
+      const grpc::Slice& slice = good.fields[i].slice;
+      bad.fields[i].slice = grpc::Slice(GetParam().damage(
+          std::string(reinterpret_cast<const char*>(slice.begin()), slice.size())));
+
+      const StreamRequest request = DecodeFrame(bad, pool);
+
+      EXPECT_EQ(request.sequence, 42u);
+      EXPECT_THAT(request.call,
+                  StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("`" + name + "`")));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RequestCodecBadArray,
+    ::testing::Values(ArrayDamage{"Missing", [](const std::string&) { return std::string(); }},
+                      ArrayDamage{"OneByteShort", [](const std::string& a) { return a.substr(1); }},
+                      ArrayDamage{"EightBytesShort",
+                                  [](const std::string& a) { return a.substr(8); }},
+                      ArrayDamage{"OneByteLong", [](const std::string& a) { return a + '\0'; }},
+                      ArrayDamage{"EightBytesLong",
+                                  [](const std::string& a) { return a + std::string(8, '\0'); }}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(RequestCodecDecode, ArraysOfOtherFieldsAreIgnored) {
+  BufferPool pool;
+  for (const v1::StreamRequest& stream : GoodStreams()) {
+    SplitMessage message = SplitOf(stream);
+    const StreamRequest expected = DecodeFrame(message, pool);
+    message.fields.insert(message.fields.begin(),
+                          LargeField(99, grpc::Slice(std::string(999, 'x'))));
+    const StreamRequest request = DecodeFrame(message, pool);
+    ASSERT_THAT(request.call, IsOk());
+    EXPECT_EQ(Flatten(Join(Encoded(request))), Flatten(Join(Encoded(expected))));
+  }
+}
+
+TEST(RequestCodecDecode, ArraysInsideATextAreMissing) {
+  BufferPool pool;
+  for (const v1::StreamRequest& stream : GoodStreams()) {
+    const SplitMessage message{.envelope = stream.SerializeAsString(), .small = {}, .fields = {}};
+    EXPECT_THAT(DecodeFrame(message, pool).call,
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("`ids`")));
+  }
+}
+
+TEST(RequestCodecDecode, ATextThatIsTooLongOrNoRequestHasNoSequence) {
+  const RequestLimits limits;
+  EXPECT_THAT(DecodeStreamText(std::string(TextBytesMax(limits) + 1, '\0'), limits),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(DecodeStreamText("\x0f\x01", limits), StatusIs(absl::StatusCode::kInvalidArgument));
+}
 
 TEST(RequestCodecDecode, RefusesPayloadsOverTheLimit) {
   v1::LookupRequest request = GoodLookup();

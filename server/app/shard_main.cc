@@ -105,6 +105,8 @@ void Define(CLI::App& app, Flags& flags) {
          "With TLS, seconds after which a connection is made anew, so that certificates are "
          "judged again; 0: never")
       ->check(CLI::Range(0u, 1'000'000u));
+  app.add_flag("!--no-data-sockets", process.data.data_sockets,
+               "Clients on this host use gRPC alone (docs/data_sockets.md)");
   app.add_option("--devices", flags.devices,
                  "cpu:N: N CPU devices; gpu:I, gpu:I-J, gpu:all: GPUs; lists: gpu:0,cpu:2");
   AddNamedOption(

@@ -117,9 +117,14 @@ absl::StatusOr<std::unique_ptr<DataSockets>> DataSockets::Start(DataContext& con
 
 DataSockets::~DataSockets() = default;
 
-wire::DataSocketOffer DataSockets::Offer(RequestStream& stream) {
+std::optional<wire::DataSocketOffer> DataSockets::Offer(RequestStream& stream,
+                                                        const std::string& before) {
   wire::DataSocketOffer offer{.address = address_, .ticket = RandomHexId()};
   MutexLock lock(mu_);
+  if (const auto found = offered_.find(before); found != offered_.end()) {
+    if (found->second.is_used) return std::nullopt;
+    offered_.erase(found);
+  }
   offered_.emplace(offer.ticket, Offered{.stream = &stream});
   return offer;
 }
@@ -131,8 +136,9 @@ void DataSockets::Withdraw(const std::string& ticket, bool at_once) {
   if (SocketStream* const socket = found->second.socket; socket != nullptr) {
     if (at_once) socket->Abort();
     socket->Drain(absl::UnavailableError("the stream is over"));
+  } else {
+    offered_.erase(found);
   }
-  offered_.erase(found);
 }
 
 void DataSockets::Serve(FileDescriptor socket, const std::string& ticket) {
@@ -159,9 +165,7 @@ void DataSockets::Add(const std::string& ticket, SocketStream& socket) {
 
 void DataSockets::Remove(const std::string& ticket) {
   MutexLock lock(mu_);
-  if (const auto found = offered_.find(ticket); found != offered_.end()) {
-    found->second.socket = nullptr;
-  }
+  offered_.erase(ticket);
 }
 
 }  // namespace embla

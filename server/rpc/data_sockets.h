@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -31,7 +32,9 @@ class DataSockets {
   ~DataSockets();
 
   // An offer for one connection, by which requests of `stream` may go on. Withdraw has to follow.
-  wire::DataSocketOffer Offer(RequestStream& stream);
+  // `before` is the ticket of the stream's offer before this one: nothing is offered while its
+  // socket is open, and otherwise it is withdrawn. Empty: there was none.
+  std::optional<wire::DataSocketOffer> Offer(RequestStream& stream, const std::string& before);
   // The stream takes no more requests, and neither does the socket, which ends when its replies are
   // written, or at once.
   void Withdraw(const std::string& ticket, bool at_once);
@@ -48,7 +51,7 @@ class DataSockets {
   struct Offered {
     RequestStream* stream = nullptr;  // Not owned.
     bool is_used = false;
-    SocketStream* socket = nullptr;  // Not owned; null before Add, and after Remove.
+    SocketStream* socket = nullptr;  // Not owned; null before Add.
   };
 
   DataSockets(DataContext& context, OpenStreams& open, std::unique_ptr<Poller> poller,

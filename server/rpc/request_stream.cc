@@ -27,9 +27,10 @@ void OpenStreams::DrainAll() {
   }
 }
 
-RequestStream::RequestStream(DataContext& context, OpenStreams& open, StreamCaller caller)
-    : context_(context), open_(open), caller_(std::move(caller)) {
-  context_.shard.streams.Add(1);
+RequestStream::RequestStream(DataContext& context, OpenStreams& open, StreamCaller caller,
+                             Gauge gauge)
+    : context_(context), open_(open), caller_(std::move(caller)), gauge_(gauge) {
+  gauge_.Add(1);
 }
 
 void RequestStream::Open() {
@@ -120,7 +121,9 @@ RequestStream::Arrival RequestStream::Begin(wire::StreamRequest& request, std::s
           in_flight.trace = context_.traces.Begin(call.batch, in_flight.start);
         },
         *request.call);
-    if (request.asks_data_socket && holder.has_session) Offer();
+    if (request.asks_data_socket && holder.has_session) {
+      if (const auto offer = OfferDataSocket()) Send({wire::EncodeStreamOffer(*offer)});
+    }
   }
   if (request.call.ok() && !request.is_update) {
     const auto& lookup = std::get<wire::LookupCall>(*request.call);
@@ -130,16 +133,6 @@ RequestStream::Arrival RequestStream::Begin(wire::StreamRequest& request, std::s
   const absl::Status admitted = Admit(in_flight, holder, rows, bytes_beside);
   if (status.ok()) status = admitted;
   return arrival;
-}
-
-void RequestStream::Offer() {
-  {
-    MutexLock lock(mu_);
-    if (std::exchange(offered_, true)) return;
-  }
-  if (const std::optional<wire::DataSocketOffer> offer = OfferDataSocket(); offer.has_value()) {
-    Send({wire::EncodeStreamOffer(*offer)});
-  }
 }
 
 void RequestStream::Execute(Arrival arrival, wire::StreamRequest request) {
@@ -310,7 +303,7 @@ void RequestStream::Cancel() {
 
 void RequestStream::Ended() {
   open_.Remove(this);
-  context_.shard.streams.Add(-1);
+  gauge_.Add(-1);
   bool delete_this = false;
   {
     MutexLock lock(mu_);

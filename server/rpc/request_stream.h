@@ -80,8 +80,8 @@ class RequestStream {
     absl::Status status;  // Not OK: the answer.
   };
 
-  // `context` and `open` are not owned and outlive the stream.
-  RequestStream(DataContext& context, OpenStreams& open, StreamCaller caller);
+  // `context` and `open` are not owned and outlive the stream, which `gauge` counts.
+  RequestStream(DataContext& context, OpenStreams& open, StreamCaller caller, Gauge gauge);
   virtual ~RequestStream() = default;
 
   // Call once, when the transport is ready: requests may come.
@@ -96,7 +96,7 @@ class RequestStream {
   virtual void StartWrite(const wire::SplitMessage& message) = 0;
   // Everything is written. Then Ended.
   virtual void Finish(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
-  // Asked once, by a request that has shown a session.
+  // For requests that ask, and have shown a session. Nothing: none is offered.
   virtual std::optional<wire::DataSocketOffer> OfferDataSocket() { return std::nullopt; }
 
   // --- What it tells.
@@ -120,6 +120,7 @@ class RequestStream {
   DataContext& context_;  // Not owned; outlives this object.
   OpenStreams& open_;     // Not owned; outlives this object.
   const StreamCaller caller_;
+  const Gauge gauge_;
   Mutex mu_;
 
  private:
@@ -130,8 +131,6 @@ class RequestStream {
     bool last = false;  // True: last message of its request.
   };
 
-  // Offers a data socket, if there is one, and it was not offered.
-  void Offer();
   // Counts a request as in flight; RESOURCE_EXHAUSTED: see DataContext::Admit.
   absl::Status Admit(InFlight& request, const InFlightHolder& holder, std::size_t rows,
                      std::size_t bytes_beside);
@@ -156,7 +155,6 @@ class RequestStream {
   void Release(const Write& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Status result_ ABSL_GUARDED_BY(mu_);
-  bool offered_ ABSL_GUARDED_BY(mu_) = false;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool reads_done_ ABSL_GUARDED_BY(mu_) = false;  // No more requests will be taken.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;

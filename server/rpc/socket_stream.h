@@ -31,7 +31,7 @@ class SocketStream final : private RequestStream, private FrameSocket::Owner {
  private:
   SocketStream(DataContext& context, OpenStreams& open, DataSockets& sockets,
                const std::string& ticket, RequestStream& stream)
-      : RequestStream(context, open, stream.caller()),
+      : RequestStream(context, open, stream.caller(), context.shard.data_sockets),
         sockets_(sockets),
         ticket_(ticket),
         stream_(stream) {}

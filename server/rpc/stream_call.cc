@@ -20,7 +20,7 @@ StreamCaller CallerOfStream(const grpc::CallbackServerContext& call) {
 
 StreamCall::StreamCall(DataContext& context, OpenStreams& open, DataSockets* sockets,
                        const grpc::CallbackServerContext& call)
-    : RequestStream(context, open, CallerOfStream(call)), sockets_(sockets) {
+    : RequestStream(context, open, CallerOfStream(call), context.shard.streams), sockets_(sockets) {
   Open();
 }
 
@@ -52,9 +52,9 @@ void StreamCall::Finish(const absl::Status& why) { Reactor::Finish(wire::ToGrpc(
 
 std::optional<wire::DataSocketOffer> StreamCall::OfferDataSocket() {
   if (sockets_ == nullptr) return std::nullopt;
-  wire::DataSocketOffer offer = sockets_->Offer(*this);
   MutexLock lock(offer_mu_);
-  ticket_ = offer.ticket;
+  std::optional<wire::DataSocketOffer> offer = sockets_->Offer(*this, ticket_);
+  if (offer.has_value()) ticket_ = offer->ticket;
   return offer;
 }
 

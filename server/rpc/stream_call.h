@@ -42,7 +42,7 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   Mutex offer_mu_;
   std::string ticket_ ABSL_GUARDED_BY(offer_mu_);  // Empty: nothing is offered.
   grpc::ByteBuffer received_;                      // Message of the read in progress.
-  grpc::ByteBuffer sent_;                          // Of the write in progress.
+  grpc::ByteBuffer sent_;                          // Message of the write in progress.
 };
 
 }  // namespace embla

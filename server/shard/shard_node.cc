@@ -17,6 +17,10 @@
 namespace embla {
 namespace {
 
+// A lookup of 64 rows of 128 fp32 columns, or an update of them, which take a few microseconds:
+// less than the device's thread takes to wake up.
+constexpr std::size_t kRunHereBytesMax = 64 << 10;
+
 // Whether two plans have the same tables, ranks that step them, and copies of each, wherever their
 // rows are otherwise: what a journal must know.
 bool SameTables(const Plan& a, const Plan& b) {
@@ -81,6 +85,10 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, Buff
   executors.devices = count;
   executors.tasks_max_per_device = options_.queued_requests_max_per_device;
   executors.bytes_max = options_.queued_bytes_max;
+  // A GPU has one thread, which knows its streams.
+  const bool has_gpu = std::ranges::any_of(
+      options_.gpus, [](const gpu::Device* device) { return device != nullptr; });
+  executors.run_here_bytes_max = has_gpu ? 0 : kRunHereBytesMax;
   executors.node_name = options_.name;
   executors.metrics = options_.metrics;
   executors_ = std::make_unique<DeviceExecutors>(executors);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/status_macros.h"
 #include "core/metrics/names.h"
 
 namespace embla {
@@ -80,7 +81,59 @@ void DeviceExecutors::Stop() {
 
 absl::Status DeviceExecutors::Submit(std::unique_ptr<DeviceTask>& task, DeviceSet devices,
                                      std::size_t bytes, RequestOrigin origin) {
+  DeviceTask* to_run = nullptr;
+  std::optional<std::uint32_t> lent;
+  {
+    MutexLock lock(mu_);
+    EMBLA_RETURN_IF_ERROR(CheckLimits(devices, bytes));
+    task->is_request_ = true;
+    DeviceTask* const request = Number(std::move(task), devices, bytes);
+    lent = Lend(devices, bytes);
+    if (lent.has_value()) {
+      to_run = request;
+      queues_[*lent].delay.Add(absl::ZeroDuration(), request->submitted_at_);
+    } else {
+      for (std::uint32_t d = 0; d < options_.devices; ++d) {
+        if (devices.Has(d))
+          queues_[d].metrics.queue_depth.Set(static_cast<double>(++queues_[d].requests));
+      }
+      turns_.Add(origin, {.task = request,
+                          .devices = devices,
+                          .number = request->number_,
+                          .cost = kCostOfRequest + static_cast<double>(bytes)});
+      Wake(devices);
+    }
+  }
+  if (lent.has_value()) {
+    RunTask(to_run, *lent);
+    GiveBack(*lent);
+  }
+  return absl::OkStatus();
+}
+
+std::optional<std::uint32_t> DeviceExecutors::Lend(DeviceSet devices, std::size_t bytes) {
+  if (bytes > options_.run_here_bytes_max || devices.size() != 1) return std::nullopt;
+  if (stopping_ || !turns_.empty() || !borders_.empty()) return std::nullopt;
+  std::uint32_t device = 0;
+  while (!devices.Has(device)) ++device;
+  Queue& queue = queues_[device];
+  if (!queue.is_idle || queue.is_lent || !queue.tasks.empty() || !queue.background.empty()) {
+    return std::nullopt;
+  }
+  queue.is_lent = true;
+  return device;
+}
+
+void DeviceExecutors::GiveBack(std::uint32_t device) {
   MutexLock lock(mu_);
+  Queue& queue = queues_[device];
+  queue.is_lent = false;
+  const bool has_work = !queue.tasks.empty() || !queue.background.empty() || !turns_.empty() ||
+                        !borders_.empty() || stopping_;
+  if (has_work) queue.changed.NotifyOne();
+}
+
+absl::Status DeviceExecutors::CheckLimits(DeviceSet devices, std::size_t bytes) const {
   if (bytes > options_.bytes_max - std::min(bytes_, options_.bytes_max)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("node ", options_.node_name, " has ", bytes_, " bytes of requests in work, ",
@@ -92,17 +145,6 @@ absl::Status DeviceExecutors::Submit(std::unique_ptr<DeviceTask>& task, DeviceSe
                                                      " has ", queues_[d].requests,
                                                      " requests queued, the limit; slow down"));
   }
-  task->is_request_ = true;
-  DeviceTask* const request = Number(std::move(task), devices, bytes);
-  for (std::uint32_t d = 0; d < options_.devices; ++d) {
-    if (devices.Has(d))
-      queues_[d].metrics.queue_depth.Set(static_cast<double>(++queues_[d].requests));
-  }
-  turns_.Add(origin, {.task = request,
-                      .devices = devices,
-                      .number = request->number_,
-                      .cost = kCostOfRequest + static_cast<double>(bytes)});
-  Wake(devices);
   return absl::OkStatus();
 }
 
@@ -209,28 +251,31 @@ bool DeviceExecutors::HasWork(const Queue& queue) const {
 }
 
 void DeviceExecutors::Work(std::uint32_t device) {
-  while (DeviceTask* const task = Next(device)) {
-    const auto start = std::chrono::steady_clock::now();
-    if (task->is_request_) {
-      const absl::Duration waited = absl::FromChrono(start - task->submitted_at_);
-      queue_delays_[device].Observe(waited);
-      if (!task->has_begun_.exchange(true, std::memory_order_relaxed))
-        request_wait_.Observe(waited);
-    }
-    Execute(task, device, start);
-    const std::chrono::duration<double> busy = std::chrono::steady_clock::now() - start;
-    busy_seconds_[device].Add(busy.count());
+  while (DeviceTask* const task = Next(device)) RunTask(task, device);
+}
+
+void DeviceExecutors::RunTask(DeviceTask* task, std::uint32_t device) {
+  const auto start = std::chrono::steady_clock::now();
+  if (task->is_request_) {
+    const absl::Duration waited = absl::FromChrono(start - task->submitted_at_);
+    queue_delays_[device].Observe(waited);
+    if (!task->has_begun_.exchange(true, std::memory_order_relaxed)) request_wait_.Observe(waited);
   }
+  Execute(task, device, start);
+  const std::chrono::duration<double> busy = std::chrono::steady_clock::now() - start;
+  busy_seconds_[device].Add(busy.count());
 }
 
 DeviceTask* DeviceExecutors::Next(std::uint32_t device) {
   MutexLock lock(mu_);
   Queue& queue = queues_[device];
   while (true) {
-    if (queue.ready == 0) TakeTurn(device);
-    if (HasWork(queue)) break;
-    const bool is_all = queue.background.empty() && turns_.empty() && borders_.empty();
-    if (stopping_ && is_all) return nullptr;
+    if (!queue.is_lent) {
+      if (queue.ready == 0) TakeTurn(device);
+      if (HasWork(queue)) break;
+      const bool is_all = queue.background.empty() && turns_.empty() && borders_.empty();
+      if (stopping_ && is_all) return nullptr;
+    }
     queue.is_idle = true;
     queue.changed.Wait(mu_);
     queue.is_idle = false;

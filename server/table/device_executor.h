@@ -9,6 +9,10 @@
 // Requests of one origin keep their order. A control task is a border for all of them: what was
 // submitted before it runs before it, and the rest behind it.
 //
+// A small request for one device that has nothing to do runs on the thread that submits it, which
+// is the device's thread for as long (Options::run_here_bytes_max): to wake another one would take
+// longer.
+//
 // Background tasks are the exception: each device runs them, in their order, when it has nothing
 // else to do, so they fall behind tasks that were queued after them, but never run before one that
 // was queued earlier. They do not starve: a device that always has something else to do runs one of
@@ -22,6 +26,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -44,7 +49,8 @@ class DeviceTask {
  public:
   virtual ~DeviceTask() = default;
 
-  // Once on each of the task's devices, on that device's thread. Devices run at the same time.
+  // Once on each of the task's devices, on that device's thread or in its place, so that it runs
+  // one task at a time. Devices run at the same time.
   virtual void Run(std::uint32_t device) = 0;
   // Once, when every Run has returned (and sees what they did), on the thread of the last one; the
   // task is destroyed then.
@@ -75,6 +81,7 @@ class DeviceExecutors {
     std::uint32_t devices = 1;                       // 1..kDevicesPerNodeMax
     std::size_t tasks_max_per_device = 1024;         // Requests that have not begun.
     std::size_t bytes_max = std::size_t{512} << 20;  // Bytes of all tasks that are not finished.
+    std::size_t run_here_bytes_max = 0;              // Requests that Submit may run. 0: none.
     std::string node_name = {};                      // For messages.
     Metrics* metrics = nullptr;                      // Not owned; may be null.
   };
@@ -86,8 +93,9 @@ class DeviceExecutors {
   void Stop();
 
   // Takes `task`, a request of `origin`, which is queued on all of `devices` when its turn has
-  // come; nothing is taken with an error. `bytes` is the memory that it holds, and what it counts
-  // in turns. ResourceExhausted says which limit is reached.
+  // come, or has run when this returns; nothing is taken with an error. `bytes` is the memory that
+  // it holds, and what it counts in turns. ResourceExhausted says which limit is reached. The
+  // caller holds no lock that the task takes.
   absl::Status Submit(std::unique_ptr<DeviceTask>& task, DeviceSet devices, std::size_t bytes,
                       RequestOrigin origin = RequestOrigin{});
 
@@ -123,12 +131,15 @@ class DeviceExecutors {
     std::size_t requests = 0;  // Submitted, and not begun here,
     std::size_t ready = 0;     // of which so many are in `tasks`.
     bool is_idle = false;      // Its thread waits for `changed`.
+    bool is_lent = false;      // To the thread that runs a request in its place.
     TimePoint background_ran;  // When the last one began.
     CondVar changed;
     DeviceMetrics metrics;
     QueueDelay delay;
   };
 
+  absl::Status CheckLimits(DeviceSet devices, std::size_t bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives the task its number. The executors own what is returned.
   DeviceTask* Number(std::unique_ptr<DeviceTask> task, DeviceSet devices, std::size_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -142,7 +153,12 @@ class DeviceExecutors {
   // Whether everything that was submitted before `task` has been queued.
   bool ComesNext(const DeviceTask& task) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HasWork(const Queue& queue) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The device of a request that is to run at once, which is lent.
+  std::optional<std::uint32_t> Lend(DeviceSet devices, std::size_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveBack(std::uint32_t device);
   void Work(std::uint32_t device);
+  void RunTask(DeviceTask* task, std::uint32_t device);
   DeviceTask* Next(std::uint32_t device);
   DeviceTask* TakeNext(Queue& queue, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Execute(DeviceTask* task, std::uint32_t device, TimePoint start);

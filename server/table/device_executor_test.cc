@@ -1,11 +1,13 @@
 #include "server/table/device_executor.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <functional>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/testing/await.h"
@@ -227,6 +229,88 @@ TEST(DeviceExecutorsTurns, ReadsDoNotWaitForRequestsAndDoNotKeepThemFromRunning)
   ASSERT_THAT(executors.Submit(request, DeviceSet::Of(0), 0), IsOk());
   AwaitFor([&] { return has_run.load(); }, absl::Seconds(60), "the task has run");
   ReadOnDevices(executors, DeviceSet::Of(0), [](std::uint32_t) {});
+}
+
+TEST(DeviceExecutorsRunHere, ASmallRequestOfAnIdleDeviceRunsOnTheThreadThatSubmitsIt) {
+  DeviceExecutors executors({.devices = 2, .run_here_bytes_max = 100});
+  const std::thread::id here = std::this_thread::get_id();
+  std::thread::id ran;
+  const auto run = [&](DeviceSet devices, std::size_t bytes) {
+    std::atomic<bool> finished = false;
+    std::unique_ptr<DeviceTask> task =
+        std::make_unique<FunctionTask>([&ran](std::uint32_t) { ran = std::this_thread::get_id(); },
+                                       [&finished] {
+                                         finished = true;
+                                         finished.notify_one();
+                                       });
+    EXPECT_THAT(executors.Submit(task, devices, bytes), IsOk());
+    finished.wait(false);
+  };
+  // Its thread may not have come so far yet.
+  EXPECT_TRUE(AwaitFor(
+      [&] {
+        run(DeviceSet::Of(1), 100);
+        return ran == here;
+      },
+      absl::Seconds(60), "the device's thread is idle"));
+  run(DeviceSet::Of(1), 101);
+  EXPECT_NE(ran, here);
+  run(DeviceSet::First(2), 1);
+  EXPECT_NE(ran, here);
+}
+
+// A task that is submitted while a request runs so waits for it, and is not forgotten.
+TEST(DeviceExecutorsRunHere, ADeviceRunsOneTaskAtATimeInTheirOrder) {
+  std::mt19937_64 random(embla::testing::TestSeed());
+  DeviceExecutors executors({.devices = 2, .run_here_bytes_max = 100});
+  std::atomic<int> running[2] = {};
+  std::atomic<int> overlaps = 0;
+  std::atomic<int> left = 0;
+  constexpr int kThreads = 4;
+  constexpr int kTasks = 3000;
+  // By thread and device: what ran last of it. Requests of an origin keep their order.
+  std::array<std::array<int, 2>, kThreads> last = {};
+  std::atomic<int> disorders = 0;
+  const auto work = [&](int thread, std::uint64_t seed) {
+    std::mt19937_64 choices(seed);
+    for (int i = 1; i <= kTasks; ++i) {
+      const DeviceSet devices =
+          choices() % 4 == 0 ? DeviceSet::First(2) : DeviceSet::Of(choices() % 2);
+      ++left;
+      auto make = [&](bool ordered) -> std::unique_ptr<DeviceTask> {
+        return std::make_unique<FunctionTask>(
+            [&, thread, i, ordered](std::uint32_t device) {
+              if (running[device].fetch_add(1) != 0) ++overlaps;
+              if (ordered && std::exchange(last[thread][device], i) > i) ++disorders;
+              running[device].fetch_sub(1);
+            },
+            [&left] { --left; });
+      };
+      std::unique_ptr<DeviceTask> task = make(true);
+      switch (choices() % 8) {
+        case 0:
+          executors.SubmitControl(make(false), devices);
+          break;
+        case 1:
+          executors.SubmitBackground(make(false), devices);
+          break;
+        default:
+          while (!executors
+                      .Submit(task, devices, choices() % 200,
+                              RequestOrigin{static_cast<std::uint64_t>(thread)})
+                      .ok()) {
+            std::this_thread::yield();
+          }
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) threads.emplace_back(work, t, random());
+  for (std::thread& thread : threads) thread.join();
+  executors.Stop();
+  EXPECT_EQ(left, 0);
+  EXPECT_EQ(overlaps, 0);
+  EXPECT_EQ(disorders, 0);
 }
 
 TEST(DeviceExecutorsBackground, LaterTasksGoFirstAndEarlierOnesAlways) {

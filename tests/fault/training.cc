@@ -120,8 +120,9 @@ void Trainer::Reconnect() {
   options.trainer = absl::StrCat("trainer", options_.index);
   options.timeout = kConnectTimeout;
   options.replica_group = GroupOf(options_.index);
-  options.transport =
-      options_.index % 2 == 0 ? client::Transport::kUnary : client::Transport::kStream;
+  constexpr client::Transport kTransports[] = {client::Transport::kUnary, client::Transport::kAuto,
+                                               client::Transport::kStream};
+  options.transport = kTransports[options_.index % std::size(kTransports)];
   options.retry_budget_ratio = 1;
   options.retry_budget_per_second = 1000;
   while (client_ == nullptr) {

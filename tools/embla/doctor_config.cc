@@ -22,7 +22,7 @@ constexpr std::string_view kOfCoordinators =
 constexpr std::string_view kOfShards =
     "kept-heap trainer-quotas name accept-loss coordinator await-coordinator devices collectives "
     "memory-per-device gpu-cache gpu-cache-policy threads-per-device data-dir durability "
-    "snapshot-after";
+    "snapshot-after no-data-sockets";
 
 }  // namespace
 

@@ -43,8 +43,7 @@ struct Settings {
   std::string suite;
   Case load;
   RunSettings run;
-  client::Transport transport = client::Transport::kStream;
-  bool no_data_sockets = false;
+  client::Transport transport = client::Transport::kAuto;
   client::TlsOptions tls;  // With --coordinator.
   double timeout_seconds = 30.0;
   bool no_combine = false;
@@ -74,10 +73,10 @@ void AddClusterOptions(CLI::App& app, Settings& settings) {
   group->add_option("--timeout", settings.timeout_seconds, "Seconds per call")
       ->capture_default_str();
   AddNamedOption(*group, "--transport", settings.transport,
-                 {{"stream", client::Transport::kStream}, {"unary", client::Transport::kUnary}},
+                 {{"auto", client::Transport::kAuto},
+                  {"stream", client::Transport::kStream},
+                  {"unary", client::Transport::kUnary}},
                  "How requests travel");
-  group->add_flag("--no-data-sockets", settings.no_data_sockets,
-                  "By gRPC alone, also to nodes on this host");
 }
 
 void AddTableOptions(CLI::App& app, Settings& settings) {
@@ -164,7 +163,6 @@ absl::StatusOr<std::vector<std::unique_ptr<client::Client>>> ConnectAll(const Se
     options.coordinator = settings.coordinator;
     options.timeout = absl::Seconds(settings.timeout_seconds);
     options.transport = settings.transport;
-    options.data_sockets = !settings.no_data_sockets;
     options.tls = settings.tls;
     options.metrics = &metrics;
     EMBLA_ASSIGN_OR_RETURN(auto client, client::Client::Connect(options));

@@ -38,7 +38,9 @@ enum class WireFormat : std::uint8_t { kFp32 = 1, kFp16 = 2, kBf16 = 3, kInt8 = 
 enum class Pooling : std::uint8_t { kNone = 1, kSum = 2, kMean = 3 };
 
 // kStream: one long-lived stream per node, many requests in flight. kUnary: one call per request.
-enum class Transport : std::uint8_t { kStream = 1, kUnary = 2 };
+// kAuto: as kStream, and calls to nodes on this host go on by a unix socket, which is faster
+// (docs/data_sockets.md).
+enum class Transport : std::uint8_t { kStream = 1, kUnary = 2, kAuto = 3 };
 
 struct ConnectOptions {
   // host:port; of several coordinators all, with commas in between.
@@ -50,10 +52,7 @@ struct ConnectOptions {
   // is touched.
   std::string trainer = {};
   absl::Duration timeout = absl::Seconds(10);  // Deadline of a call that states none.
-  Transport transport = Transport::kStream;
-  // With kStream: calls to nodes on this host go on by a unix socket, which is faster
-  // (docs/data_sockets.md). False: everything goes by gRPC.
-  bool data_sockets = true;
+  Transport transport = Transport::kAuto;
   int connections_per_node = 1;
   // Requests wait once this many bytes are on their way to or from one node.
   std::int64_t in_flight_bytes_max_per_node = std::int64_t{64} << 20;

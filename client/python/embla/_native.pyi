@@ -83,7 +83,7 @@ class Ticket:
         """A descriptor that is readable when the call is over; the ticket's own."""
 
 class Client:
-    def __init__(self, coordinator: str, *, name: str = '', trainer: str = '', timeout: float = 10.0, transport: str = 'stream', connections_per_node: int = 1, in_flight_bytes_max_per_node: int = 67108864, retry_budget_ratio: float = 0.1, threads: int = 2, replica_group: int | None = None, waits_for_coordinator: bool = True, rank: int | None = None, ranks: int = 0, tls: Tls | None = None, traceparent: object | None = None) -> None: ...
+    def __init__(self, coordinator: str, *, name: str = '', trainer: str = '', timeout: float = 10.0, transport: str = 'auto', connections_per_node: int = 1, in_flight_bytes_max_per_node: int = 67108864, retry_budget_ratio: float = 0.1, threads: int = 2, replica_group: int | None = None, waits_for_coordinator: bool = True, rank: int | None = None, ranks: int = 0, tls: Tls | None = None, traceparent: object | None = None) -> None: ...
 
     def lookup_packed(self, features: FeatureSet, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.float32], dict(device='cpu')], *, batch_sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, wire: str = 'fp32', timeout: float = 0.0) -> Ticket:
         """

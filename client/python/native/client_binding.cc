@@ -109,7 +109,7 @@ void BindClient(nb::module_& module) {
   BindTicket(module);
   nb::class_<ClientHandle> binding(module, "Client");
   binding.def("__init__", &Connect, "coordinator"_a, nb::kw_only(), "name"_a = "", "trainer"_a = "",
-              "timeout"_a = 10.0, "transport"_a = "stream", "connections_per_node"_a = 1,
+              "timeout"_a = 10.0, "transport"_a = "auto", "connections_per_node"_a = 1,
               "in_flight_bytes_max_per_node"_a = 64 << 20, "retry_budget_ratio"_a = 0.1,
               "threads"_a = 2, "replica_group"_a = nb::none(), "waits_for_coordinator"_a = true,
               "rank"_a = nb::none(), "ranks"_a = 0, "tls"_a = nb::none(),

@@ -1,0 +1,490 @@
+// Data sockets, as a client in any language would use them: docs/data_sockets.md.
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/file_descriptor.h"
+#include "core/base/testing/status_matchers.h"
+#include "server/rpc/data_fixture.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::IsOk;
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kIds = 5;        // Fields of LookupRequest,
+constexpr std::uint32_t kRows = 2;       // of LookupReply,
+constexpr std::uint32_t kUpdateIds = 8;  // and of UpdateRequest.
+constexpr std::uint32_t kGradients = 12;
+
+struct Array {
+  std::uint32_t number = 0;
+  std::string bytes;
+};
+
+struct Frame {
+  std::string text;
+  std::vector<Array> arrays;
+};
+
+template <typename T>
+void Append(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+std::string ToBytes(const std::string& text, const std::vector<Array>& arrays) {
+  std::string bytes;
+  Append(bytes, static_cast<std::uint32_t>(text.size()));
+  Append(bytes, static_cast<std::uint32_t>(arrays.size()));
+  for (const Array& array : arrays) {
+    Append(bytes, array.number);
+    Append(bytes, static_cast<std::uint32_t>(array.bytes.size()));
+  }
+  bytes += text;
+  for (const Array& array : arrays) bytes += array.bytes;
+  return bytes;
+}
+
+// A blocking connection.
+class Peer {
+ public:
+  explicit Peer(const std::string& address)
+      : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    std::memcpy(name.sun_path + 1, address.data() + 1, address.size() - 1);
+    EXPECT_EQ(::connect(socket_.number(), reinterpret_cast<const sockaddr*>(&name),
+                        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size())),
+              0);
+  }
+
+  void Send(const std::string& bytes) {
+    std::size_t sent = 0;
+    while (sent < bytes.size()) {
+      const ssize_t count =
+          ::send(socket_.number(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (count <= 0) return;  // Closed: Receive says so.
+      sent += static_cast<std::size_t>(count);
+    }
+  }
+
+  // Nothing: the connection is over.
+  std::optional<Frame> Receive() {
+    std::uint32_t sizes[2];
+    if (!Receive(sizes, sizeof(sizes))) return std::nullopt;
+    Frame frame{.text = std::string(sizes[0], '\0'), .arrays = std::vector<Array>(sizes[1])};
+    for (Array& array : frame.arrays) {
+      std::uint32_t of_array[2];
+      if (!Receive(of_array, sizeof(of_array))) return std::nullopt;
+      array = {of_array[0], std::string(of_array[1], '\0')};
+    }
+    if (!Receive(frame.text.data(), frame.text.size())) return std::nullopt;
+    for (Array& array : frame.arrays) {
+      if (!Receive(array.bytes.data(), array.bytes.size())) return std::nullopt;
+    }
+    return frame;
+  }
+  bool IsOver() { return !Receive().has_value(); }
+
+  // The next reply, with its rows.
+  std::pair<v1::StreamReply, std::string> Reply() {
+    std::pair<v1::StreamReply, std::string> reply;
+    const std::optional<Frame> frame = Receive();
+    EXPECT_TRUE(frame.has_value());
+    if (!frame.has_value()) return reply;
+    EXPECT_TRUE(reply.first.ParseFromString(frame->text));
+    for (const Array& array : frame->arrays) {
+      EXPECT_EQ(array.number, kRows);
+      reply.second += array.bytes;
+    }
+    return reply;
+  }
+
+ private:
+  bool Receive(void* data, std::size_t size) {
+    return size == 0 ||
+           ::recv(socket_.number(), data, size, MSG_WAITALL) == static_cast<ssize_t>(size);
+  }
+
+  FileDescriptor socket_;
+};
+
+class SocketStreamTest : public DataFixture {
+ protected:
+  using Stream = grpc::ClientReaderWriter<v1::StreamRequest, v1::StreamReply>;
+
+  // A lookup that shows a session, and asks for a data socket.
+  v1::StreamRequest Asking(std::uint64_t sequence = 1) const {
+    v1::StreamRequest request;
+    request.set_sequence(sequence);
+    request.set_asks_data_socket(true);
+    *request.mutable_lookup() = LookupOf({3});
+    const SessionProof proof = ProveSession(*cluster_key_, kSession);
+    request.mutable_lookup()->set_session(ToInt(kSession));
+    request.mutable_lookup()->set_session_proof(proof.data(), proof.size());
+    return request;
+  }
+
+  v1::DataSocket Ask() {
+    stream_.reset();
+    context_ = std::make_unique<grpc::ClientContext>();
+    stream_ = stub_->Stream(context_.get());
+    v1::StreamReply reply;
+    EXPECT_TRUE(stream_->Write(Asking()));
+    EXPECT_TRUE(stream_->Read(&reply));
+    const v1::DataSocket offer = reply.data_socket();
+    EXPECT_EQ(reply.sequence(), 0u);
+    EXPECT_EQ(offer.ticket().size(), 32u);
+    EXPECT_TRUE(stream_->Read(&reply));
+    EXPECT_EQ(reply.sequence(), 1u);
+    return offer;
+  }
+
+  // A connection whose ticket was taken.
+  std::unique_ptr<Peer> Connect() {
+    const v1::DataSocket offer = Ask();
+    auto peer = std::make_unique<Peer>(offer.address());
+    peer->Send(ToBytes(offer.ticket(), {}));
+    const std::optional<Frame> welcome = peer->Receive();
+    EXPECT_TRUE(welcome.has_value());
+    if (welcome.has_value()) {
+      EXPECT_EQ(welcome->text, "");
+      EXPECT_TRUE(welcome->arrays.empty());
+    }
+    return peer;
+  }
+
+  // Both of session kSession.
+  std::string LookupFrame(std::uint64_t sequence, const std::vector<std::int64_t>& ids,
+                          std::uint32_t columns = 2) const {
+    v1::StreamRequest request = Asking(sequence);
+    request.mutable_lookup()->mutable_parts(0)->set_ids_count(
+        static_cast<std::uint32_t>(ids.size()));
+    request.mutable_lookup()->mutable_parts(0)->set_column_end(columns);
+    request.mutable_lookup()->clear_ids();
+    return ToBytes(
+        request.SerializeAsString(),
+        {{kIds, std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * 8)}});
+  }
+  std::string UpdateFrame(std::uint64_t sequence, std::uint64_t seq, std::size_t rows,
+                          std::size_t gradient_bytes) const {
+    v1::StreamRequest request;
+    request.set_sequence(sequence);
+    *request.mutable_update() = UpdateOf(seq, rows);
+    request.mutable_update()->clear_ids();
+    request.mutable_update()->clear_gradients();
+    return ToBytes(request.SerializeAsString(), {{kUpdateIds, std::string(rows * 8, '\0')},
+                                                 {kGradients, std::string(gradient_bytes, '\0')}});
+  }
+
+  std::unique_ptr<grpc::ClientContext> context_ = std::make_unique<grpc::ClientContext>();
+  std::unique_ptr<Stream> stream_;
+};
+
+TEST_F(SocketStreamTest, RequestsOfAStreamGoOnByIt) {
+  Start();
+  const std::unique_ptr<Peer> peer = Connect();
+  std::vector<std::int64_t> ids(3000);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(i * 7);
+  peer->Send(LookupFrame(10, ids, 64) + UpdateFrame(11, 1, 20'000, 160'000));
+  const auto [looked_up, rows] = peer->Reply();
+  EXPECT_EQ(looked_up.sequence(), 10u);
+  EXPECT_EQ(looked_up.code(), 0);
+  EXPECT_EQ(looked_up.lookup().plan_version(), 3u);
+  EXPECT_TRUE(looked_up.lookup().rows().empty());
+  EXPECT_TRUE(rows == RowsOf(ids, 64));
+  const auto [updated, none] = peer->Reply();
+  EXPECT_EQ(updated.sequence(), 11u);
+  EXPECT_EQ(updated.code(), 0) << updated.message();
+  EXPECT_TRUE(updated.has_update());
+  EXPECT_TRUE(none.empty());
+  EXPECT_TRUE(node_.Await([](const FakeShardNode& node) { return node.updated_rows() == 20'000; }));
+  // The stream is as good as before.
+  v1::StreamReply reply;
+  ASSERT_TRUE(stream_->Write(Asking(12)));
+  ASSERT_TRUE(stream_->Read(&reply));
+  EXPECT_EQ(reply.sequence(), 12u);
+  EXPECT_EQ(reply.lookup().rows(), RowsOf({3}));
+}
+
+TEST_F(SocketStreamTest, OfferedToSessionsThatAsk) {
+  Start();
+  const std::unique_ptr<Stream> stream = stub_->Stream(context_.get());
+  v1::StreamReply reply;
+  v1::StreamRequest stranger;
+  stranger.set_sequence(1);
+  stranger.set_asks_data_socket(true);
+  *stranger.mutable_lookup() = LookupOf({3});
+  ASSERT_TRUE(stream->Write(stranger));
+  ASSERT_TRUE(stream->Read(&reply));
+  EXPECT_TRUE(reply.has_lookup());
+  v1::StreamRequest silent = Asking(2);
+  silent.clear_asks_data_socket();
+  ASSERT_TRUE(stream->Write(silent));
+  ASSERT_TRUE(stream->Read(&reply));
+  EXPECT_TRUE(reply.has_lookup());
+  ASSERT_TRUE(stream->Write(Asking(3)));
+  ASSERT_TRUE(stream->Read(&reply));
+  EXPECT_TRUE(reply.has_data_socket());
+}
+
+TEST_F(SocketStreamTest, AStreamHasOneTicketAndOneSocket) {
+  Start();
+  const v1::DataSocket first = Ask();
+  v1::StreamReply reply;
+  ASSERT_TRUE(stream_->Write(Asking(2)));
+  ASSERT_TRUE(stream_->Read(&reply));
+  const v1::DataSocket second = reply.data_socket();
+  ASSERT_TRUE(stream_->Read(&reply));
+  Peer late(first.address());
+  late.Send(ToBytes(first.ticket(), {}));
+  EXPECT_TRUE(late.IsOver());
+  {
+    Peer peer(second.address());
+    peer.Send(ToBytes(second.ticket(), {}));
+    EXPECT_TRUE(peer.Receive().has_value());
+    ASSERT_TRUE(stream_->Write(Asking(3)));
+    ASSERT_TRUE(stream_->Read(&reply));
+    EXPECT_EQ(reply.sequence(), 3u);  // No offer: the socket is open.
+  }
+  // Once it is over, as the node hears in its own time.
+  std::uint64_t sequence = 4;
+  do {
+    ASSERT_TRUE(stream_->Write(Asking(sequence)));
+    ASSERT_TRUE(stream_->Read(&reply));
+  } while (reply.sequence() == sequence++);
+  EXPECT_TRUE(reply.has_data_socket());
+}
+
+TEST_F(SocketStreamTest, NoneIsOfferedWhereTheNodeHasNone) {
+  Start({.data_sockets = false});
+  const std::unique_ptr<Stream> stream = stub_->Stream(context_.get());
+  v1::StreamReply reply;
+  ASSERT_TRUE(stream->Write(Asking()));
+  ASSERT_TRUE(stream->Read(&reply));
+  EXPECT_TRUE(reply.has_lookup());
+}
+
+TEST_F(SocketStreamTest, WithoutItsTicketNobodyIsServed) {
+  Start();
+  const v1::DataSocket offer = Ask();
+  std::string wrong = offer.ticket();
+  wrong[31] = wrong[31] == '0' ? '1' : '0';
+  for (const std::string& shown :
+       {ToBytes(wrong, {}), ToBytes(offer.ticket().substr(1), {}), std::string(100, '\0'),
+        ToBytes(offer.ticket() + "0", {}), ToBytes(offer.ticket(), {{1, "x"}})}) {
+    Peer peer(offer.address());
+    peer.Send(shown + LookupFrame(1, {1}));
+    EXPECT_TRUE(peer.IsOver());
+  }
+  // One that goes on with a stranger's request.
+  Peer first(offer.address());
+  first.Send(ToBytes(offer.ticket(), {}));
+  EXPECT_TRUE(first.Receive().has_value());
+  Peer second(offer.address());
+  second.Send(ToBytes(offer.ticket(), {}));
+  EXPECT_TRUE(second.IsOver());
+  first.Send(LookupFrame(5, {1, 2}));
+  EXPECT_EQ(first.Reply().second, RowsOf({1, 2}));
+}
+
+// Whoever shows nothing has no thread and no memory, and makes room for others.
+TEST_F(SocketStreamTest, ConnectionsThatShowNothingMakeRoom) {
+  Start();
+  const v1::DataSocket offer = Ask();
+  std::deque<Peer> silent;
+  for (int i = 0; i < 64; ++i) silent.emplace_back(offer.address());
+  Peer peer(offer.address());
+  EXPECT_TRUE(silent.front().IsOver());
+  peer.Send(ToBytes(offer.ticket(), {}));
+  EXPECT_TRUE(peer.Receive().has_value());
+}
+
+TEST_F(SocketStreamTest, AnAnswerUnderTheSequenceIfArraysDoNotFit) {
+  Start();
+  const std::unique_ptr<Peer> peer = Connect();
+  peer->Send(UpdateFrame(1, 1, 10, 79));
+  const auto [short_of, none] = peer->Reply();
+  EXPECT_EQ(short_of.sequence(), 1u);
+  EXPECT_EQ(short_of.code(), static_cast<int>(grpc::StatusCode::INVALID_ARGUMENT));
+  EXPECT_THAT(short_of.message(), HasSubstr("gradients"));
+  // An array that is none of a lookup is dropped.
+  v1::StreamRequest request = Asking(2);
+  request.mutable_lookup()->clear_ids();
+  peer->Send(ToBytes(request.SerializeAsString(), {{kGradients, std::string(50'000, 'x')}}));
+  EXPECT_THAT(peer->Reply().first.message(), HasSubstr("`ids`"));
+  // So is one that was in the text.
+  peer->Send(ToBytes(Asking(3).SerializeAsString(), {}));
+  EXPECT_THAT(peer->Reply().first.message(), HasSubstr("`ids`"));
+  v1::StreamRequest unknown;
+  unknown.set_sequence(4);
+  peer->Send(ToBytes(unknown.SerializeAsString(), {{1, std::string(100'000, 'x')}}));
+  EXPECT_EQ(peer->Reply().first.code(), static_cast<int>(grpc::StatusCode::INVALID_ARGUMENT));
+  peer->Send(LookupFrame(5, {1, 2}));
+  EXPECT_EQ(peer->Reply().second, RowsOf({1, 2}));
+  EXPECT_EQ(node_.taken(), 2u);  // The one that asked, and the last one.
+}
+
+TEST_F(SocketStreamTest, BytesThatAreNoFramesEndTheSocketAlone) {
+  Start();
+  std::string huge;
+  Append(huge, std::uint32_t{0xffffffff});
+  Append(huge, std::uint32_t{0});
+  std::string arrays;
+  Append(arrays, std::uint32_t{0});
+  Append(arrays, std::uint32_t{9});
+  for (const std::string& bytes : {huge, arrays, ToBytes("no message", {})}) {
+    const std::unique_ptr<Peer> peer = Connect();
+    peer->Send(bytes + LookupFrame(7, {1}));
+    EXPECT_TRUE(peer->IsOver());
+    v1::StreamReply reply;
+    v1::StreamRequest silent = Asking(2);
+    silent.clear_asks_data_socket();
+    ASSERT_TRUE(stream_->Write(silent));
+    ASSERT_TRUE(stream_->Read(&reply));
+    EXPECT_EQ(reply.sequence(), 2u);
+  }
+}
+
+TEST_F(SocketStreamTest, RequestsBeyondTheirShareTakeNoMemory) {
+  Start({.in_flight = {.bytes_max = std::size_t{4} << 20}});
+  const std::unique_ptr<Peer> peer = Connect();
+  pool_.ReturnIdle();
+  pool_.ReturnIdle();
+  const std::size_t retained = pool_.retained_bytes();
+  node_.Hold();
+  peer->Send(UpdateFrame(1, 1, 100, 800));
+  peer->Send(UpdateFrame(3, 3, std::size_t{1} << 18, std::size_t{2} << 20));
+  const auto [refused, none] = peer->Reply();
+  EXPECT_EQ(refused.sequence(), 3u);
+  EXPECT_EQ(refused.code(), static_cast<int>(grpc::StatusCode::RESOURCE_EXHAUSTED));
+  EXPECT_GE(refused.retry_after_ms(), 10u);
+  EXPECT_EQ(pool_.retained_bytes(), retained);
+  node_.Release();
+  EXPECT_EQ(peer->Reply().first.sequence(), 1u);
+  peer->Send(UpdateFrame(4, 4, 100, 800));
+  EXPECT_EQ(peer->Reply().first.code(), 0);
+}
+
+TEST_F(SocketStreamTest, ARequestThatStopsInItsMiddleGivesItsMemoryBack) {
+  Start({.in_flight = {.bytes_max = std::size_t{4} << 20}});
+  // More than a half: with the memory of another one held, or any other request, it is refused.
+  const std::string most = UpdateFrame(1, 1, std::size_t{150'000}, 150'000 * 8);
+  {
+    const std::unique_ptr<Peer> peer = Connect();
+    peer->Send(most.substr(0, most.size() - 1));
+  }
+  const std::unique_ptr<Peer> peer = Connect();
+  int code = 0;
+  for (int i = 0; i < 10'000; ++i) {  // The node hears of the end in its own time.
+    peer->Send(most);
+    code = peer->Reply().first.code();
+    if (code == 0) break;
+    EXPECT_EQ(code, static_cast<int>(grpc::StatusCode::RESOURCE_EXHAUSTED));
+  }
+  EXPECT_EQ(code, 0);
+}
+
+TEST_F(SocketStreamTest, WhoDoesNotReadRepliesIsNotRead) {
+  Start({.stream_bytes_max = std::size_t{8} << 20});
+  const std::unique_ptr<Peer> peer = Connect();
+  constexpr std::uint64_t kRequests = 200;
+  const std::vector<std::int64_t> ids(1024, 3);
+  std::thread writer([&] {
+    for (std::uint64_t i = 0; i < kRequests; ++i) peer->Send(LookupFrame(i, ids, 256));
+  });
+  ASSERT_TRUE(node_.Await([](const FakeShardNode& node) { return node.taken() >= 8; }));
+  std::size_t ahead_max = 0;
+  const std::string rows = RowsOf(ids, 256);
+  for (std::uint64_t read = 0; read < kRequests; ++read) {
+    const auto reply = peer->Reply();
+    ASSERT_EQ(reply.first.sequence(), read);
+    ASSERT_TRUE(reply.second == rows);
+    node_.Await([&](const FakeShardNode& node) {
+      ahead_max = std::max<std::size_t>(ahead_max, node.taken() - read);
+      return true;
+    });
+  }
+  writer.join();
+  EXPECT_LT(ahead_max, 20u);
+}
+
+// Its replies come first.
+TEST_F(SocketStreamTest, EndsWithItsStream) {
+  Start();
+  const std::unique_ptr<Peer> peer = Connect();
+  node_.Hold();
+  peer->Send(LookupFrame(5, {1}));
+  ASSERT_TRUE(node_.Await([](const FakeShardNode& node) { return node.held() == 1; }));
+  stream_->WritesDone();
+  node_.Release();
+  EXPECT_EQ(peer->Reply().second, RowsOf({1}));
+  EXPECT_TRUE(peer->IsOver());
+  v1::StreamReply reply;
+  EXPECT_FALSE(stream_->Read(&reply));
+  EXPECT_THAT(stream_->Finish(), IsOk());
+}
+
+TEST_F(SocketStreamTest, EndsAtOnceWithAStreamThatIsCancelled) {
+  Start();
+  const std::unique_ptr<Peer> peer = Connect();
+  node_.Hold();
+  peer->Send(LookupFrame(5, {1}));
+  ASSERT_TRUE(node_.Await([](const FakeShardNode& node) { return node.held() == 1; }));
+  context_->TryCancel();
+  EXPECT_TRUE(peer->IsOver());
+  node_.Release();
+}
+
+TEST_F(SocketStreamTest, ATicketIsWorthNothingWhenItsStreamIsOver) {
+  Start();
+  const v1::DataSocket offer = Ask();
+  stream_->WritesDone();
+  EXPECT_THAT(stream_->Finish(), IsOk());
+  Peer peer(offer.address());
+  peer.Send(ToBytes(offer.ticket(), {}));
+  EXPECT_TRUE(peer.IsOver());
+}
+
+TEST_F(SocketStreamTest, ADrainAnswersWhatIsInFlight) {
+  Start();
+  const std::unique_ptr<Peer> peer = Connect();
+  node_.Hold();
+  peer->Send(LookupFrame(5, {1}));
+  ASSERT_TRUE(node_.Await([](const FakeShardNode& node) { return node.held() == 1; }));
+  service_->Drain();
+  peer->Send(LookupFrame(6, {2}));
+  std::thread stopper([this] { server_->Shutdown(absl::Seconds(60)); });
+  node_.Release();
+  EXPECT_EQ(peer->Reply().second, RowsOf({1}));
+  EXPECT_TRUE(peer->IsOver());
+  v1::StreamReply reply;
+  EXPECT_FALSE(stream_->Read(&reply));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  stopper.join();
+}
+
+TEST_F(SocketStreamTest, AClientThatReadsNothingDoesNotKeepTheNodeFromStopping) {
+  Start();
+  const std::unique_ptr<Peer> peer = Connect();
+  const std::vector<std::int64_t> ids(1024, 3);
+  for (std::uint64_t i = 0; i < 20; ++i) peer->Send(LookupFrame(i, ids, 256));
+  service_->Drain();
+  server_->Shutdown(absl::ZeroDuration());
+}
+
+}  // namespace
+}  // namespace embla

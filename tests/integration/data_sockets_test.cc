@@ -1,0 +1,165 @@
+// Clients on a node's host use its data sockets, and gRPC goes on where those break: no call fails,
+// and every update counts once.
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "client/include/embla/admin.h"
+#include "client/include/embla/client.h"
+#include "core/base/failpoint.h"
+#include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
+#include "core/tls/testing/test_authority.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/metrics_text.h"
+#include "tests/testing/process_cluster.h"
+
+namespace embla {
+namespace {
+
+using client::Client;
+using client::FeatureGradient;
+using client::FeatureLookup;
+using ::embla::testing::IsOk;
+using embla::testing::kAwaitMax;
+using embla::testing::MetricsText;
+using embla::testing::ProcessCluster;
+
+constexpr std::uint32_t kDim = 64;
+constexpr std::int64_t kRows = 4000;
+
+class DataSocketsTest : public ::testing::Test {
+ protected:
+  void Start(const ProcessCluster::Options& options) {
+    auto started = ProcessCluster::Start(options);
+    ASSERT_THAT(started, IsOk());
+    cluster_ = *std::move(started);
+    auto admin = cluster_->ConnectAdmin();
+    ASSERT_THAT(admin, IsOk());
+    // A gradient of -1 adds one to each column.
+    const auto created = (*admin)->Call<v1::TableReply>(client::CreateTableRequest(
+        R"({"name":"counts","rows":4000,"dim":64,"initializer":{"kind":"zeros"},)"
+        R"("optimizer":{"kind":"sgd","learning_rate":1.0}})",
+        R"({"sharding":"row_wise"})"));
+    ASSERT_THAT(created, IsOk());
+  }
+
+  void TearDown() override { ClearFailpoints(); }
+
+  std::unique_ptr<Client> Connect(client::ConnectOptions options = {}) {
+    options.timeout = kAwaitMax;
+    auto client = cluster_->Connect(std::move(options));
+    EXPECT_THAT(client, IsOk());
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+
+  // Adds one to some rows, several times at once, and to `counts`.
+  void Count(Client& client, std::mt19937_64& random, std::vector<float>& counts) {
+    std::vector<std::vector<std::int64_t>> ids(4);
+    std::vector<std::future<absl::Status>> updates;
+    const std::vector<float> gradients(2000 * kDim, -1.0f);
+    for (std::vector<std::int64_t>& each : ids) {
+      each.resize(1 + random() % 2000);
+      for (std::int64_t& id : each) {
+        id = static_cast<std::int64_t>(random() % kRows);
+        ++counts[static_cast<std::size_t>(id)];
+      }
+      auto done = std::make_shared<std::promise<absl::Status>>();
+      updates.push_back(done->get_future());
+      client.UpdateAsync({{.table = "counts",
+                           .ids = each,
+                           .gradients = std::span(gradients).first(each.size() * kDim)}},
+                         {}, [done](absl::Status status) { done->set_value(std::move(status)); });
+    }
+    for (auto& update : updates) {
+      const absl::Status updated = update.get();
+      ASSERT_THAT(updated, IsOk()) << cluster_->LogTails();
+    }
+  }
+
+  void ExpectCounts(Client& client, const std::vector<float>& counts) {
+    std::vector<std::int64_t> ids(kRows);
+    for (std::int64_t id = 0; id < kRows; ++id) ids[static_cast<std::size_t>(id)] = id;
+    std::vector<float> rows(kRows * kDim);
+    const FeatureLookup all[] = {{.table = "counts", .ids = ids, .rows_out = rows}};
+    ASSERT_THAT(client.Lookup(all, {}), IsOk());
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) wrong += rows[i] != counts[i / kDim];
+    EXPECT_EQ(wrong, 0u);
+  }
+
+  double Metric(const std::string& name) const {
+    double sum = 0;
+    for (int node = 0; node < 2; ++node) {
+      sum += MetricsText::Of(cluster_->node_metrics_address(node)).Value(name);
+    }
+    return sum;
+  }
+
+  std::unique_ptr<ProcessCluster> cluster_;
+};
+
+TEST_F(DataSocketsTest, NoCallFailsWhenTheyBreak) {
+  Start({});
+  std::mt19937_64 random(embla::testing::TestSeed());
+  std::vector<float> counts(kRows);
+  const std::unique_ptr<Client> client = Connect();
+  ASSERT_NE(client, nullptr);
+  constexpr std::uint64_t kBreaks = 40;
+  std::uint64_t broken = 0;
+  for (int step = 0; step < 4000 && broken < kBreaks && !HasFatalFailure(); ++step) {
+    const std::uint64_t uses = FailpointUses("frame_socket.receive");
+    const std::uint64_t hit = 1 + random() % 60;
+    SetFailpoint("frame_socket.receive", FailpointAction::kError, hit);
+    Count(*client, random, counts);
+    broken += FailpointUses("frame_socket.receive") - uses >= hit ? 1 : 0;
+    ClearFailpoints();
+  }
+  EXPECT_GE(broken, kBreaks);
+  ExpectCounts(*client, counts);
+  // The streams have gone on, and have new sockets.
+  EXPECT_EQ(Metric("embla_streams"), 2);
+  for (int step = 0; step < 1000 && Metric("embla_data_sockets") < 2; ++step) {
+    Count(*client, random, counts);
+  }
+  EXPECT_EQ(Metric("embla_data_sockets"), 2);
+  ExpectCounts(*client, counts);
+}
+
+TEST_F(DataSocketsTest, AreLeftAloneByWhoDoesNotWantThem) {
+  Start({.shard_flags = {"--no-data-sockets"}});
+  std::mt19937_64 random(embla::testing::TestSeed());
+  std::vector<float> counts(kRows);
+  const std::unique_ptr<Client> refused = Connect();
+  ASSERT_NE(refused, nullptr);
+  for (int step = 0; step < 5; ++step) Count(*refused, random, counts);
+  EXPECT_EQ(Metric("embla_data_sockets"), 0);
+  ExpectCounts(*refused, counts);
+}
+
+// A connection over TLS ends at its age, and so does the socket of each of its streams: who has
+// lost a certificate has lost both.
+TEST_F(DataSocketsTest, EndWithTheAgeOfTheirConnection) {
+  const TestAuthority authority;
+  Start({.shard_flags = {"--connection-age", "1"}, .authority = &authority});
+  std::mt19937_64 random(embla::testing::TestSeed());
+  std::vector<float> counts(kRows);
+  const std::unique_ptr<Client> client = Connect();
+  ASSERT_NE(client, nullptr);
+  bool used = false;
+  const absl::Time end = absl::Now() + absl::Seconds(8);
+  while (absl::Now() < end && !HasFatalFailure()) {
+    Count(*client, random, counts);
+    used = used || Metric("embla_data_sockets") > 0;
+  }
+  EXPECT_TRUE(used);
+  ExpectCounts(*client, counts);
+}
+
+}  // namespace
+}  // namespace embla
