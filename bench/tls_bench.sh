@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Measures what TLS on every connection costs: a cluster of one node without it and one with it,
 # asked in turns by embla-bench for lookups and updates of 4096 ids, dim 64, fp32, four in flight.
+# "auto", the default, goes by a data socket on one host, which is outside TLS as shared memory
+# would be; "stream" by gRPC alone, as between hosts.
 #
 #   bench/tls_bench.sh [BIN_DIR]
 #
@@ -30,10 +32,10 @@ read -ra tls <<<"$(flags node-tls)"
 run_node tls --devices cpu:1 "${tls[@]}"
 read -ra tls <<<"$(flags admin-admin)"
 
-# rate KIND UPDATE_SHARE SEED: rows per second of one turn.
+# rate KIND UPDATE_SHARE SEED TRANSPORT: rows per second of one turn.
 rate() {
-  local more=()
-  [[ "$1" == plain ]] || more=("${tls[@]}")
+  local more=(--transport "$4")
+  [[ "$1" == plain ]] || more+=("${tls[@]}")
   "$bin/embla-bench" --coordinator "$(address "$1" listen)" --admin "$(address "$1" admin)" \
     --update-share "$2" --in-flight 4 --rows 200000 --rounds 1 \
     --requests "${EMBLA_REQUESTS:-2000}" --seed "$3" --no-ceilings "${more[@]}" \
@@ -42,18 +44,23 @@ rate() {
 }
 for ((round = 0; round < ${EMBLA_ROUNDS:-5}; ++round)); do
   for share in 0 1; do
-    echo "$share $(rate plain "$share" "$round") $(rate tls "$share" "$round")"
+    for transport in auto stream; do
+      echo "$transport $share $(rate plain "$share" "$round" "$transport")" \
+        "$(rate tls "$share" "$round" "$transport")"
+    done
   done
 done >"$work/rates"
 
 # median: of the numbers in its input.
 median() { sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
-printf '%-8s %14s %14s %6s\n' '' 'plain rows/s' 'TLS rows/s' ratio
-for share in 0 1; do
-  rows="$(awk -v s="$share" '$1 == s' "$work/rates")"
-  awk -v n="$([[ "$share" == 0 ]] && echo lookups || echo updates)" \
-    -v p="$(awk '{ print $2 }' <<<"$rows" | median)" \
-    -v t="$(awk '{ print $3 }' <<<"$rows" | median)" \
-    -v r="$(awk '{ print $3 / $2 }' <<<"$rows" | median)" \
-    'BEGIN { printf "%-8s %14.0f %14.0f %6.2f\n", n, p, t, r }'
+printf '%-16s %14s %14s %6s\n' '' 'plain rows/s' 'TLS rows/s' ratio
+for transport in auto stream; do
+  for share in 0 1; do
+    rows="$(awk -v t="$transport" -v s="$share" '$1 == t && $2 == s' "$work/rates")"
+    awk -v n="$([[ "$share" == 0 ]] && echo lookups || echo updates), $transport" \
+      -v p="$(awk '{ print $3 }' <<<"$rows" | median)" \
+      -v t="$(awk '{ print $4 }' <<<"$rows" | median)" \
+      -v r="$(awk '{ print $4 / $3 }' <<<"$rows" | median)" \
+      'BEGIN { printf "%-16s %14.0f %14.0f %6.2f\n", n, p, t, r }'
+  done
 done

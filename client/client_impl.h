@@ -25,10 +25,10 @@ class ClientImpl final : public Client {
   // Connections, time and address lookup of the client; tests replace them.
   struct World {
     std::unique_ptr<Timer> timer;
-    std::unique_ptr<Poller> poller;  // For `connect`'s channels; may be null.
     std::unique_ptr<CoordinatorChannel> coordinator;
     // Makes the channel to a node; the timer is World::timer.
     std::function<std::unique_ptr<NodeChannel>(const NodeSpec& node, Timer& timer)> connect;
+    std::unique_ptr<Poller> poller = nullptr;  // For the channels; may be null.
   };
 
   // Opens the session and fetches the first plan. Errors as Client::Connect.

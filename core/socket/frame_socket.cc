@@ -22,6 +22,7 @@ constexpr std::size_t kStagingBytes = 64 << 10;
 constexpr std::size_t kPlacedBytesMin = 16 << 10;
 constexpr int kReceivesMax = 32;  // Before other sockets have their turn.
 constexpr std::size_t kPiecesMax = 64;
+constexpr std::size_t kGatheredFramesMax = 16;  // Nobody waits longer for a reply.
 // A unix socket takes so much before its sender has to wait, where net.core.wmem_max lets it: each
 // wait wakes two threads.
 constexpr int kSendBufferBytes = 512 << 10;
@@ -56,10 +57,16 @@ void FrameSocket::Send(wire::Frame frame) {
     MutexLock lock(mu_);
     if (!closed_.ok()) return;
     queue_.push_back({.frame = std::move(frame)});
-    if (sending_ || blocked_) return;
-    sending_ = true;
+    const bool waits = gathers_ && queue_.size() < kGatheredFramesMax && poller_.IsCurrentThread();
+    if (waits || !BeginFlush()) return;
   }
   Flush();
+}
+
+bool FrameSocket::BeginFlush() {
+  if (sending_ || blocked_ || queue_.empty()) return false;
+  sending_ = true;
+  return true;
 }
 
 void FrameSocket::Want() {
@@ -82,18 +89,22 @@ void FrameSocket::Watch() {
 }
 
 void FrameSocket::OnEvents(std::uint32_t events) {
-  if ((events & EPOLLOUT) != 0) {
-    bool flush = false;
-    {
-      MutexLock lock(mu_);
+  {
+    MutexLock lock(mu_);
+    gathers_ = true;
+    if ((events & EPOLLOUT) != 0) {
       blocked_ = false;
       Watch();
-      flush = !sending_ && !queue_.empty();
-      if (flush) sending_ = true;
     }
-    if (flush) Flush();
   }
   absl::Status status = Receive();
+  bool flush = false;
+  {
+    MutexLock lock(mu_);
+    gathers_ = false;
+    flush = BeginFlush();
+  }
+  if (flush) Flush();
   if (status.ok() && (events & (EPOLLHUP | EPOLLERR)) != 0) {
     MutexLock lock(mu_);
     // Nobody hears replies any more.

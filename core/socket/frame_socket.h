@@ -2,7 +2,8 @@
 //
 // Received on the poller's thread, straight to where the owner wants the arrays. Sent on the thread
 // that calls Send as far as the kernel takes the bytes at once, and what is left over on the
-// poller's.
+// poller's. What the poller's thread sends while it receives goes together, when there is nothing
+// more to receive.
 //
 // Failpoint: frame_socket.receive, before each receipt.
 #pragma once
@@ -74,6 +75,8 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   // Whether a frame is wanted; `begins`: it is taken. Otherwise nothing is received until one is.
   bool IsWanted(bool begins);
 
+  // Whether the caller is to call Flush.
+  bool BeginFlush() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends what is queued. Requires: sending_ is set by the caller, for itself.
   void Flush();
   // Says how many frames are in the kernel's hands now.
@@ -94,6 +97,7 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   Mutex mu_;
   bool wanted_ ABSL_GUARDED_BY(mu_) = false;
   bool paused_ ABSL_GUARDED_BY(mu_) = true;    // Until a frame is wanted.
+  bool gathers_ ABSL_GUARDED_BY(mu_) = false;  // The poller's thread receives.
   bool blocked_ ABSL_GUARDED_BY(mu_) = false;  // Until the kernel takes more.
   bool sending_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in Flush.
   bool removed_ ABSL_GUARDED_BY(mu_) = false;  // From the poller.

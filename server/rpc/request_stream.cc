@@ -234,14 +234,14 @@ void RequestStream::ExecuteUpdate(wire::UpdateCall call, const InFlight& request
 }
 
 void RequestStream::Send(std::vector<wire::SplitMessage> messages) {
-  const wire::SplitMessage* next = nullptr;
+  std::vector<wire::SplitMessage> writes;
   {
     MutexLock lock(mu_);
     if (broken_) return;
     for (wire::SplitMessage& message : messages) writes_.push_back({.message = std::move(message)});
-    next = NextWrite();
+    writes = TakeWrites();
   }
-  if (next != nullptr) StartWrite(*next);
+  Start(std::move(writes));
 }
 
 void RequestStream::Reply(const InFlight& request, MethodMetrics& method,
@@ -253,11 +253,9 @@ void RequestStream::Reply(const InFlight& request, MethodMetrics& method,
     context_.traces.End(*request.trace, context_.clock.Now(), status, request.request_bytes,
                         reply_bytes);
   }
-  const wire::SplitMessage* next = nullptr;
-  bool delete_this = false;
+  std::vector<wire::SplitMessage> writes;
   {
     MutexLock lock(mu_);
-    --executing_;
     for (std::size_t i = 0; i < messages.size(); ++i) {
       const bool last = i + 1 == messages.size();
       writes_.push_back({.message = std::move(messages[i]),
@@ -266,31 +264,41 @@ void RequestStream::Reply(const InFlight& request, MethodMetrics& method,
                          .last = last});
     }
     if (broken_) Abandon();
-    next = NextWrite();
+    writes = TakeWrites();
+  }
+  Start(std::move(writes));
+  bool delete_this = false;
+  {
+    // Only now: it has kept this alive.
+    MutexLock lock(mu_);
+    --executing_;
     ReadMore();
     FinishIfIdle();
     delete_this = ended_ && executing_ == 0;
   }
-  if (next != nullptr) StartWrite(*next);
   if (delete_this) delete this;
 }
 
 void RequestStream::Written(bool ok) {
-  const wire::SplitMessage* next = nullptr;
+  std::vector<wire::SplitMessage> writes;
   Write written;  // Its memory is freed without the lock.
   {
     MutexLock lock(mu_);
-    writing_ = false;
+    --writing_;
     written = std::move(writes_.front());
     writes_.pop_front();
     Release(written);
     if (!ok) broken_ = true;
     if (broken_) Abandon();
-    next = NextWrite();
+    writes = TakeWrites();
     ReadMore();
     FinishIfIdle();
   }
-  if (next != nullptr) StartWrite(*next);
+  Start(std::move(writes));
+}
+
+void RequestStream::Start(std::vector<wire::SplitMessage> writes) {
+  for (wire::SplitMessage& write : writes) StartWrite(std::move(write));
 }
 
 void RequestStream::Cancel() {
@@ -309,7 +317,7 @@ void RequestStream::Ended() {
     MutexLock lock(mu_);
     broken_ = true;
     reads_done_ = true;
-    writing_ = false;
+    writing_ = 0;
     Abandon();
     ended_ = true;
     finished_ = true;
@@ -327,22 +335,24 @@ void RequestStream::ReadMore() {
   StartRead();
 }
 
-const wire::SplitMessage* RequestStream::NextWrite() {
-  if (writing_ || writes_.empty() || broken_ || finished_) return nullptr;
-  writing_ = true;
-  return &writes_.front().message;
+std::vector<wire::SplitMessage> RequestStream::TakeWrites() {
+  std::vector<wire::SplitMessage> taken;
+  if (broken_ || finished_) return taken;
+  const std::size_t max = std::min(writes_.size(), writes_max());
+  while (writing_ < max) taken.push_back(std::move(writes_[writing_++].message));
+  return taken;
 }
 
 void RequestStream::FinishIfIdle() {
-  if (finished_ || writing_ || executing_ > 0 || !writes_.empty()) return;
+  if (finished_ || writing_ > 0 || executing_ > 0 || !writes_.empty()) return;
   if (!reads_done_ && !broken_) return;
   finished_ = true;
   Finish(result_);
 }
 
-// Forgets the replies that nobody will read, but not the one that the transport holds.
+// Forgets the replies that nobody will read, but not those that the transport holds.
 void RequestStream::Abandon() {
-  while (writes_.size() > (writing_ ? 1 : 0)) {
+  while (writes_.size() > writing_) {
     Release(writes_.back());
     writes_.pop_back();
   }

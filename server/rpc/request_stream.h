@@ -92,8 +92,10 @@ class RequestStream {
 
   // Brings the next request: TakeRequest, and what follows it.
   virtual void StartRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
-  // Then Written. `message` lives until then. May call it at once.
-  virtual void StartWrite(const wire::SplitMessage& message) = 0;
+  // Then Written, which it may call itself. Before that it is called again only as often as
+  // writes_max says.
+  virtual void StartWrite(wire::SplitMessage message) = 0;
+  virtual std::size_t writes_max() const { return 1; }
   // Everything is written. Then Ended.
   virtual void Finish(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
   // For requests that ask, and have shown a session. Nothing: none is offered.
@@ -125,7 +127,7 @@ class RequestStream {
 
  private:
   struct Write {
-    wire::SplitMessage message;
+    wire::SplitMessage message;      // Until it is in the transport.
     std::size_t released_bytes = 0;  // Once written.
     std::shared_ptr<Admission> admission = nullptr;
     bool last = false;  // True: last message of its request.
@@ -148,8 +150,9 @@ class RequestStream {
              std::vector<wire::SplitMessage> messages);
 
   void ReadMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The message to write next, if one may be written now; StartWrite has to follow, without mu_.
-  const wire::SplitMessage* NextWrite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The messages that may be written now; Start has to follow, without mu_.
+  std::vector<wire::SplitMessage> TakeWrites() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Start(std::vector<wire::SplitMessage> writes);
   void FinishIfIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Abandon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Release(const Write& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -157,8 +160,8 @@ class RequestStream {
   absl::Status result_ ABSL_GUARDED_BY(mu_);
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool reads_done_ ABSL_GUARDED_BY(mu_) = false;  // No more requests will be taken.
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool broken_ ABSL_GUARDED_BY(mu_) = false;  // The client reads no more replies.
+  std::size_t writing_ ABSL_GUARDED_BY(mu_) = 0;  // The first of writes_ are in the transport.
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;      // The client reads no more replies.
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;           // The transport holds no reference any more.
   std::uint32_t executing_ ABSL_GUARDED_BY(mu_) = 0;  // And streams beside this one.

@@ -20,7 +20,7 @@ void SocketStream::Serve(FileDescriptor socket, Poller& poller, DataContext& con
   served->Open();
 }
 
-void SocketStream::StartWrite(const wire::SplitMessage& message) {
+void SocketStream::StartWrite(wire::SplitMessage message) {
   socket_->Send(wire::MakeFrame(message));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,7 +39,8 @@ class SocketStream final : private RequestStream, private FrameSocket::Owner {
   ~SocketStream() override = default;
 
   void StartRead() override { socket_->Want(); }
-  void StartWrite(const wire::SplitMessage& message) override;
+  void StartWrite(wire::SplitMessage message) override;
+  std::size_t writes_max() const override { return std::numeric_limits<std::size_t>::max(); }
   void Finish(const absl::Status&) override { socket_->Shutdown(); }
 
   absl::Status BeginFrame(std::string_view text, std::span<const wire::FrameArray> arrays,

@@ -43,7 +43,7 @@ void StreamCall::OnReadDone(bool ok) {
   FinishTaking(decoded);
 }
 
-void StreamCall::StartWrite(const wire::SplitMessage& message) {
+void StreamCall::StartWrite(wire::SplitMessage message) {
   sent_ = wire::Join(message);
   Reactor::StartWrite(&sent_);
 }

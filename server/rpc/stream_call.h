@@ -31,7 +31,7 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   ~StreamCall() override = default;
 
   void StartRead() override { Reactor::StartRead(&received_); }
-  void StartWrite(const wire::SplitMessage& message) override;
+  void StartWrite(wire::SplitMessage message) override;
   void Finish(const absl::Status& why) override;
   std::optional<wire::DataSocketOffer> OfferDataSocket() override;
   void Withdraw(bool at_once);

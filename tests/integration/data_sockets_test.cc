@@ -29,6 +29,7 @@ using ::embla::testing::IsOk;
 using embla::testing::kAwaitMax;
 using embla::testing::MetricsText;
 using embla::testing::ProcessCluster;
+using embla::testing::TestAuthority;
 
 constexpr std::uint32_t kDim = 64;
 constexpr std::int64_t kRows = 4000;
@@ -43,7 +44,7 @@ class DataSocketsTest : public ::testing::Test {
     ASSERT_THAT(admin, IsOk());
     // A gradient of -1 adds one to each column.
     const auto created = (*admin)->Call<v1::TableReply>(client::CreateTableRequest(
-        R"({"name":"counts","rows":4000,"dim":64,"initializer":{"kind":"zeros"},)"
+        R"({"name":"counts","rows":4000,"dim":64,"init":{"kind":"constant","a":0.0},)"
         R"("optimizer":{"kind":"sgd","learning_rate":1.0}})",
         R"({"sharding":"row_wise"})"));
     ASSERT_THAT(created, IsOk());
@@ -53,6 +54,9 @@ class DataSocketsTest : public ::testing::Test {
 
   std::unique_ptr<Client> Connect(client::ConnectOptions options = {}) {
     options.timeout = kAwaitMax;
+    // Each break fails several requests.
+    options.retry_budget_ratio = 1;
+    options.retry_budget_per_second = 1000;
     auto client = cluster_->Connect(std::move(options));
     EXPECT_THAT(client, IsOk());
     return client.ok() ? *std::move(client) : nullptr;

@@ -1,8 +1,9 @@
 // The cost of a refusal to a node, beside that of the same request when it is served.
 //
-// One node with one device; requests of 4,096 ids, dim 64, fp32, on one stream, four in flight. In
-// each round they are served, and then refused, since the quota of the node's file is used up. The
-// cost is the processor time of the node's process, system calls included, per request.
+// One node with one device; requests of 4,096 ids, dim 64, fp32, on one stream or data socket, four
+// in flight. In each round they are served, and then refused, since the quota of the node's file is
+// used up. The cost is the processor time of the node's process, system calls included, per
+// request.
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +27,7 @@
 #include "core/base/testing/temp_directory.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 #include "embla/v1/data.grpc.pb.h"
+#include "server/rpc/data_socket_fixture.h"
 #include "tests/testing/process_cluster.h"
 
 namespace embla {
@@ -53,12 +55,13 @@ double ProcessorSeconds(pid_t pid) {
   return static_cast<double>(user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-// Requests of one kind over a stream of their own.
+// Requests of one kind over a stream of their own, or by the data socket that it offers.
 class Requests {
  public:
-  Requests(const std::string& node, const v1::StreamRequest& request)
+  Requests(const std::string& node, const v1::StreamRequest& request, bool by_socket)
       : stub_(v1::DataService::NewStub(Channel(node))), request_(request) {
     stream_ = stub_->Stream(&context_);
+    if (by_socket) OpenSocket();
   }
 
   // Sends `count` requests and reads their answers; returns how many were served.
@@ -71,8 +74,7 @@ class Requests {
         Write();
         ++sent;
       }
-      v1::StreamReply reply;
-      EXPECT_TRUE(stream_->Read(&reply));
+      const v1::StreamReply reply = Read();
       const bool is_refusal = reply.code() == static_cast<int>(grpc::RESOURCE_EXHAUSTED);
       EXPECT_TRUE(reply.code() == 0 || is_refusal) << reply.message();
       if (reply.more()) continue;
@@ -89,6 +91,26 @@ class Requests {
     return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   }
 
+  void OpenSocket() {
+    request_.set_asks_data_socket(true);
+    Write();
+    const v1::DataSocket offer = Read().data_socket();
+    Read();
+    peer_ = std::make_unique<data_socket::Peer>(offer.address());
+    peer_->Send(data_socket::ToBytes(offer.ticket(), {}));
+    EXPECT_TRUE(peer_->Receive().has_value());
+    request_.set_asks_data_socket(false);
+    if (request_.has_update()) {
+      arrays_ = {{data_socket::kUpdateIds, request_.update().ids()},
+                 {data_socket::kGradients, request_.update().gradients()}};
+      request_.mutable_update()->clear_ids();
+      request_.mutable_update()->clear_gradients();
+    } else {
+      arrays_ = {{data_socket::kIds, request_.lookup().ids()}};
+      request_.mutable_lookup()->clear_ids();
+    }
+  }
+
   void Write() {
     request_.set_sequence(++sequence_);
     if (request_.has_update()) {
@@ -98,13 +120,26 @@ class Requests {
       request_.mutable_update()->set_first_incomplete(
           std::max<std::uint64_t>(sequence_, kInFlight) - kInFlight + 1);
     }
-    EXPECT_TRUE(stream_->Write(request_));
+    if (peer_ != nullptr) {
+      peer_->Send(data_socket::ToBytes(request_.SerializeAsString(), arrays_));
+    } else {
+      EXPECT_TRUE(stream_->Write(request_));
+    }
+  }
+
+  v1::StreamReply Read() {
+    if (peer_ != nullptr) return peer_->Reply().first;
+    v1::StreamReply reply;
+    EXPECT_TRUE(stream_->Read(&reply));
+    return reply;
   }
 
   const std::unique_ptr<v1::DataService::Stub> stub_;
   grpc::ClientContext context_;
   v1::StreamRequest request_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::StreamRequest, v1::StreamReply>> stream_;
+  std::unique_ptr<data_socket::Peer> peer_;  // Null: by the stream.
+  std::vector<data_socket::Array> arrays_;
   std::uint64_t sequence_ = 0;
 };
 
@@ -154,17 +189,25 @@ class RefusalCost : public ::testing::Test {
     plan_version_ = plan.version();
   }
 
-  // The ratio of the costs.
-  double Measure(const v1::StreamRequest& request) {
-    Requests requests(cluster_->node_address(0), request);
-    std::vector<double> ratios;
+  struct Costs {
+    double served = 0;  // Seconds; medians.
+    double refused = 0;
+    double ratio = 0;
+  };
+  Costs Measure(const v1::StreamRequest& request, bool by_socket) {
+    EXPECT_THAT(AtomicWriteFile(quotas_, "{}"), IsOk());
+    Requests requests(cluster_->node_address(0), request, by_socket);
+    std::vector<double> served, refused, ratios;
     for (int round = 0; round < kRounds; ++round) {
-      const double served = Cost(requests, true, kRequests);
-      const double refused = Cost(requests, false, 4 * kRequests);
-      std::printf("served %.1f us, refused %.1f us\n", 1e6 * served, 1e6 * refused);
-      ratios.push_back(refused / served);
+      served.push_back(Cost(requests, true, kRequests));
+      refused.push_back(Cost(requests, false, 4 * kRequests));
+      ratios.push_back(refused.back() / served.back());
     }
-    return Median(ratios);
+    const Costs costs{Median(served), Median(refused), Median(ratios)};
+    std::printf("by %s: served %.1f us, refused %.1f us, ratio %.3f\n",
+                by_socket ? "data socket" : "stream", 1e6 * costs.served, 1e6 * costs.refused,
+                costs.ratio);
+    return costs;
   }
 
   // Seconds of a request.
@@ -189,27 +232,28 @@ class RefusalCost : public ::testing::Test {
   std::uint64_t plan_version_ = 0;
 };
 
-// Most of it is gRPC's, for a message there and one back (docs/benchmarks.md, "Overload").
+// By stream, most of it is gRPC's, for a message there and one back (docs/benchmarks.md,
+// "Overload").
 TEST_F(RefusalCost, OfALookupIsSmall) {
   v1::StreamRequest lookup;
   v1::LookupPart& part = *lookup.mutable_lookup()->add_parts();
   FillPart(session_, plan_version_, *lookup.mutable_lookup(), part);
   part.set_pooling(v1::POOLING_NONE);
-  const double ratio = Measure(lookup);
-  std::printf("lookups: %.3f\n", ratio);
-  EXPECT_LE(ratio, 0.2);
+  EXPECT_LE(Measure(lookup, false).ratio, 0.2);
+  EXPECT_LE(Measure(lookup, true).ratio, 0.05);
 }
 
-// The gradients, 1 MiB, have to be received before anything is known of them.
+// The gradients, 1 MiB, travel before anybody knows that they are refused. On a data socket nothing
+// is done with them but that.
 TEST_F(RefusalCost, OfAnUpdateIsThatOfItsBytes) {
   v1::StreamRequest update;
   v1::UpdatePart& part = *update.mutable_update()->add_parts();
   FillPart(session_, plan_version_, *update.mutable_update(), part);
   part.set_form(v1::GRADIENT_FORM_ROWS);
   update.mutable_update()->set_gradients(std::string(std::size_t{kIds} * kDim * 4, '\0'));
-  const double ratio = Measure(update);
-  std::printf("updates: %.3f\n", ratio);
-  EXPECT_LE(ratio, 0.8);
+  const Costs by_stream = Measure(update, false);
+  EXPECT_LE(by_stream.ratio, 0.8);
+  EXPECT_LE(Measure(update, true).refused, 0.8 * by_stream.refused);
 }
 
 }  // namespace
