@@ -121,7 +121,10 @@ class End {
   ~End();
 
   // Requires: nothing is sent by this end, or wanted, yet.
-  void Behave(Behaviour behaviour) { behaviour_ = std::move(behaviour); }
+  void Behave(Behaviour behaviour) {
+    MutexLock lock(mu_);
+    behaviour_ = std::make_shared<const Behaviour>(std::move(behaviour));
+  }
 
   FrameSocket& socket() { return *socket_; }
 
@@ -176,8 +179,14 @@ class End {
     changed_.NotifyAll();
   }
 
-  Behaviour behaviour_;
+  std::shared_ptr<const Behaviour> behaviour() {
+    MutexLock lock(mu_);
+    return behaviour_;
+  }
+
   Mutex mu_;
+  std::shared_ptr<const Behaviour> behaviour_ ABSL_GUARDED_BY(mu_) =
+      std::make_shared<const Behaviour>();
   CondVar changed_;
   Told told_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Owner> owner_;
@@ -211,7 +220,7 @@ class End::Owner final : public FrameSocket::Owner {
       arrays_[i].resize(sizes[i]);
       places[i] = reinterpret_cast<std::byte*>(arrays_[i].data());
     }
-    return end_.behaviour_.begin();
+    return end_.behaviour()->begin();
   }
 
   absl::Status EndFrame() override {
@@ -223,19 +232,19 @@ class End::Owner final : public FrameSocket::Owner {
       ++told.ended;
       if (!is_empty_) told.numbers.push_back(number_);
     });
-    if (end_.behaviour_.wants_more) end_.socket_->Want();
-    return end_.behaviour_.end();
+    if (end_.behaviour()->wants_more) end_.socket_->Want();
+    return end_.behaviour()->end();
   }
 
   void OnSent() override {
     end_.Note([](Told& told) { ++told.sent; });
-    end_.behaviour_.sent();
+    end_.behaviour()->sent();
   }
 
   void OnClosed(const absl::Status& why) override {
     EXPECT_THAT(why, ::testing::Not(IsOk()));
     End& end = end_;
-    if (end.behaviour_.dies) end.owner_.reset();
+    if (end.behaviour()->dies) end.owner_.reset();
     end.Note([&why](Told& told) {
       ++told.closed;
       told.why = why;

@@ -112,7 +112,8 @@ absl::Status DeviceExecutors::Submit(std::unique_ptr<DeviceTask>& task, DeviceSe
 }
 
 std::optional<std::uint32_t> DeviceExecutors::Lend(DeviceSet devices, std::size_t bytes) {
-  if (bytes > options_.run_here_bytes_max || devices.size() != 1) return std::nullopt;
+  // A request without bytes may be any amount of work.
+  if (bytes == 0 || bytes > options_.run_here_bytes_max || devices.size() != 1) return std::nullopt;
   if (stopping_ || !turns_.empty() || !borders_.empty()) return std::nullopt;
   std::uint32_t device = 0;
   while (!devices.Has(device)) ++device;

@@ -9,9 +9,9 @@
 // Requests of one origin keep their order. A control task is a border for all of them: what was
 // submitted before it runs before it, and the rest behind it.
 //
-// A small request for one device that has nothing to do runs on the thread that submits it, which
-// is the device's thread for as long (Options::run_here_bytes_max): to wake another one would take
-// longer.
+// A small request (by its bytes) for one device that has nothing to do runs on the thread that
+// submits it, which is the device's thread for as long (Options::run_here_bytes_max): to wake
+// another one would take longer.
 //
 // Background tasks are the exception: each device runs them, in their order, when it has nothing
 // else to do, so they fall behind tasks that were queued after them, but never run before one that

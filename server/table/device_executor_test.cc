@@ -255,6 +255,8 @@ TEST(DeviceExecutorsRunHere, ASmallRequestOfAnIdleDeviceRunsOnTheThreadThatSubmi
       absl::Seconds(60), "the device's thread is idle"));
   run(DeviceSet::Of(1), 101);
   EXPECT_NE(ran, here);
+  run(DeviceSet::Of(1), 0);
+  EXPECT_NE(ran, here);
   run(DeviceSet::First(2), 1);
   EXPECT_NE(ran, here);
 }
