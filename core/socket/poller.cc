@@ -80,7 +80,11 @@ void Poller::Run() {
     for (int i = 0; i < count; ++i) {
       // One event per descriptor, and whoever is removed here removes itself: none is stale.
       const epoll_event& event = events[static_cast<std::size_t>(i)];
-      if (event.data.ptr == nullptr) continue;
+      if (event.data.ptr == nullptr) {
+        std::uint64_t wakes = 0;
+        (void)!::read(wake_.number(), &wakes, sizeof(wakes));
+        continue;
+      }
       static_cast<Watched*>(event.data.ptr)->OnEvents(event.events);
       removed_.reset();
     }
@@ -93,9 +97,6 @@ void Poller::RunWoken() {
   std::vector<std::shared_ptr<Watched>> woken;
   {
     MutexLock lock(mu_);
-    if (woken_.empty()) return;
-    std::uint64_t count = 0;
-    (void)!::read(wake_.number(), &count, sizeof(count));
     woken.swap(woken_);
     std::erase_if(woken, [this](const auto& each) { return !watched_.contains(each.get()); });
   }

@@ -82,9 +82,7 @@ void SocketStream::OnClosed(const absl::Status& why) {
     Execute(std::move(incoming.arrival), std::move(incoming.request));
     FinishTaking(why);
   }
-  RequestStream& stream = stream_;
   Ended();
-  stream.EndBeside();
 }
 
 }  // namespace embla

@@ -36,7 +36,8 @@ class SocketStream final : private RequestStream, private FrameSocket::Owner {
         sockets_(sockets),
         ticket_(ticket),
         stream_(stream) {}
-  ~SocketStream() override = default;
+  // Only now is nothing of it on a device any more.
+  ~SocketStream() override { stream_.EndBeside(); }
 
   void StartRead() override { socket_->Want(); }
   void StartWrite(wire::SplitMessage message) override;
@@ -58,7 +59,7 @@ class SocketStream final : private RequestStream, private FrameSocket::Owner {
 
   DataSockets& sockets_;  // Not owned; outlives this object.
   const std::string ticket_;
-  RequestStream& stream_;  // Not owned; outlives OnClosed.
+  RequestStream& stream_;  // Not owned; outlives this object.
   std::shared_ptr<FrameSocket> socket_;
   bool is_welcomed_ = false;  // The frame that answers the ticket is sent, which is no reply.
   std::optional<Incoming> incoming_;  // The poller's thread's.

@@ -183,7 +183,9 @@ void ShardNodeImpl::Submit(std::unique_ptr<Task> task, DeviceSet devices, std::s
   Task* const typed = task.get();
   std::unique_ptr<DeviceTask> queued = std::move(task);
   const absl::Status status =
-      executors_->Submit(queued, devices, bytes, RequestOrigin{ToInt(origin)});
+      origin == SessionId{}
+          ? executors_->Submit(queued, devices, bytes)
+          : executors_->SubmitOrRun(queued, devices, bytes, RequestOrigin{ToInt(origin)});
   if (!status.ok()) take_done (*typed)(status);
 }
 

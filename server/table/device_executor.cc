@@ -81,34 +81,47 @@ void DeviceExecutors::Stop() {
 
 absl::Status DeviceExecutors::Submit(std::unique_ptr<DeviceTask>& task, DeviceSet devices,
                                      std::size_t bytes, RequestOrigin origin) {
-  DeviceTask* to_run = nullptr;
+  MutexLock lock(mu_);
+  return Take(task, devices, bytes, origin, false).status();
+}
+
+absl::Status DeviceExecutors::SubmitOrRun(std::unique_ptr<DeviceTask>& task, DeviceSet devices,
+                                          std::size_t bytes, RequestOrigin origin) {
+  DeviceTask* const request = task.get();
   std::optional<std::uint32_t> lent;
   {
     MutexLock lock(mu_);
-    EMBLA_RETURN_IF_ERROR(CheckLimits(devices, bytes));
-    task->is_request_ = true;
-    DeviceTask* const request = Number(std::move(task), devices, bytes);
-    lent = Lend(devices, bytes);
-    if (lent.has_value()) {
-      to_run = request;
-      queues_[*lent].delay.Add(absl::ZeroDuration(), request->submitted_at_);
-    } else {
-      for (std::uint32_t d = 0; d < options_.devices; ++d) {
-        if (devices.Has(d))
-          queues_[d].metrics.queue_depth.Set(static_cast<double>(++queues_[d].requests));
-      }
-      turns_.Add(origin, {.task = request,
-                          .devices = devices,
-                          .number = request->number_,
-                          .cost = kCostOfRequest + static_cast<double>(bytes)});
-      Wake(devices);
-    }
+    EMBLA_ASSIGN_OR_RETURN(lent, Take(task, devices, bytes, origin, true));
   }
   if (lent.has_value()) {
-    RunTask(to_run, *lent);
+    RunTask(request, *lent);
     GiveBack(*lent);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<std::uint32_t>> DeviceExecutors::Take(
+    std::unique_ptr<DeviceTask>& task, DeviceSet devices, std::size_t bytes, RequestOrigin origin,
+    bool may_run) {
+  EMBLA_RETURN_IF_ERROR(CheckLimits(devices, bytes));
+  task->is_request_ = true;
+  DeviceTask* const request = Number(std::move(task), devices, bytes);
+  std::optional<std::uint32_t> lent;
+  if (may_run) lent = Lend(devices, bytes);
+  if (lent.has_value()) {
+    queues_[*lent].delay.Add(absl::ZeroDuration(), request->submitted_at_);
+    return lent;
+  }
+  for (std::uint32_t d = 0; d < options_.devices; ++d) {
+    if (devices.Has(d))
+      queues_[d].metrics.queue_depth.Set(static_cast<double>(++queues_[d].requests));
+  }
+  turns_.Add(origin, {.task = request,
+                      .devices = devices,
+                      .number = request->number_,
+                      .cost = kCostOfRequest + static_cast<double>(bytes)});
+  Wake(devices);
+  return lent;
 }
 
 std::optional<std::uint32_t> DeviceExecutors::Lend(DeviceSet devices, std::size_t bytes) {

@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/base/mutex.h"
 #include "core/metrics/instruments.h"
 #include "core/rows/device_times.h"
@@ -81,7 +82,7 @@ class DeviceExecutors {
     std::uint32_t devices = 1;                       // 1..kDevicesPerNodeMax
     std::size_t tasks_max_per_device = 1024;         // Requests that have not begun.
     std::size_t bytes_max = std::size_t{512} << 20;  // Bytes of all tasks that are not finished.
-    std::size_t run_here_bytes_max = 0;              // Requests that Submit may run. 0: none.
+    std::size_t run_here_bytes_max = 0;              // Requests that SubmitOrRun may run.
     std::string node_name = {};                      // For messages.
     Metrics* metrics = nullptr;                      // Not owned; may be null.
   };
@@ -93,11 +94,13 @@ class DeviceExecutors {
   void Stop();
 
   // Takes `task`, a request of `origin`, which is queued on all of `devices` when its turn has
-  // come, or has run when this returns; nothing is taken with an error. `bytes` is the memory that
-  // it holds, and what it counts in turns. ResourceExhausted says which limit is reached. The
-  // caller holds no lock that the task takes.
+  // come; nothing is taken with an error. `bytes` is the memory that it holds, and what it counts
+  // in turns. ResourceExhausted says which limit is reached.
   absl::Status Submit(std::unique_ptr<DeviceTask>& task, DeviceSet devices, std::size_t bytes,
                       RequestOrigin origin = RequestOrigin{});
+  // The same, but the task may have run when this returns: the caller holds no lock that it takes.
+  absl::Status SubmitOrRun(std::unique_ptr<DeviceTask>& task, DeviceSet devices, std::size_t bytes,
+                           RequestOrigin origin);
 
   // Without limits and turns, behind all requests that came before: for changes of the node itself,
   // of which few are ever queued.
@@ -138,6 +141,11 @@ class DeviceExecutors {
     QueueDelay delay;
   };
 
+  // Returns the device that is lent for the task, or nothing: it waits for its turn.
+  absl::StatusOr<std::optional<std::uint32_t>> Take(std::unique_ptr<DeviceTask>& task,
+                                                    DeviceSet devices, std::size_t bytes,
+                                                    RequestOrigin origin, bool may_run)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckLimits(DeviceSet devices, std::size_t bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives the task its number. The executors own what is returned.

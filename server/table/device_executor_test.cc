@@ -243,7 +243,7 @@ TEST(DeviceExecutorsRunHere, ASmallRequestOfAnIdleDeviceRunsOnTheThreadThatSubmi
                                          finished = true;
                                          finished.notify_one();
                                        });
-    EXPECT_THAT(executors.Submit(task, devices, bytes), IsOk());
+    EXPECT_THAT(executors.SubmitOrRun(task, devices, bytes, RequestOrigin{}), IsOk());
     finished.wait(false);
   };
   // Its thread may not have come so far yet.
@@ -298,8 +298,8 @@ TEST(DeviceExecutorsRunHere, ADeviceRunsOneTaskAtATimeInTheirOrder) {
           break;
         default:
           while (!executors
-                      .Submit(task, devices, choices() % 200,
-                              RequestOrigin{static_cast<std::uint64_t>(thread)})
+                      .SubmitOrRun(task, devices, choices() % 200,
+                                   RequestOrigin{static_cast<std::uint64_t>(thread)})
                       .ok()) {
             std::this_thread::yield();
           }
