@@ -4,8 +4,8 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(embla_client_archives)
-foreach(room client client_transport client_route metrics wire tls certificates rows plan kernels
-    proto base)
+foreach(room client client_transport client_route metrics socket wire tls certificates rows plan
+    kernels proto base)
   list(APPEND embla_client_archives embla_${room})
   install(TARGETS embla_${room} COMPONENT embla_client
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

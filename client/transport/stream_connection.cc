@@ -31,6 +31,7 @@ constexpr std::uint32_t kFrameBytesMax = 2 << 20;
 constexpr std::size_t kReplyTextBytesMax = std::size_t{4} << 20;
 // A reply that stops in its middle breaks its connection so long after its call's deadline.
 constexpr absl::Duration kLateMax = absl::Seconds(1);
+constexpr int kAsksMax = 16;  // For a data socket, without one that serves.
 
 std::uint32_t MillisecondsUntil(absl::Time deadline, absl::Time now) {
   const std::int64_t left = absl::ToInt64Milliseconds(deadline - now);
@@ -80,10 +81,14 @@ class StreamConnection::Stream final
     if (writes_.size() == 1) StartWrite(&writes_.front());
   }
   bool has_written() const { return has_written_; }
-  // Whether the next message is to ask for a data socket: the first one, and one after each socket
-  // that has served.
+  // Whether the next message is to ask for a data socket: the first one, and one after each socket,
+  // unless several have broken before they served.
   bool asks() const { return asks_; }
-  void set_asks(bool asks) { asks_ = asks; }
+  void set_asked() { asks_ = false; }
+  void AskAgain(bool has_served) {
+    asks_left_ = has_served ? kAsksMax : asks_left_ - 1;
+    asks_ = asks_left_ > 0;
+  }
 
   const grpc::Status& final_status() const { return final_status_; }
 
@@ -120,6 +125,7 @@ class StreamConnection::Stream final
   bool open_ = true;
   bool has_written_ = false;
   bool asks_ = true;
+  int asks_left_ = kAsksMax;
   std::deque<grpc::ByteBuffer> writes_;  // The first one is on its way.
   PendingCalls calls_;
 };
@@ -164,9 +170,9 @@ class StreamConnection::Socket final : public FrameSocket::Owner {
   // The node has taken the ticket, and the stream goes on.
   bool open() const { return welcomed_ && stream_ != nullptr; }
   bool is_of(const Stream& stream) const { return stream_ == &stream; }
-  // Is over: the stream may ask for another one, if this one has served.
+  // Is over: the stream may ask for another one.
   void LetStreamAsk() {
-    if (open()) stream_->set_asks(true);
+    if (stream_ != nullptr) stream_->AskAgain(welcomed_);
   }
   // No more calls; ends when those that wait are answered, which the node sees to.
   void Leave() {
@@ -299,7 +305,7 @@ void StreamConnection::Send(DataRequest request) {
     call.sequence = ++last_sequence_;
     if (Stream* const stream = OpenStream(); stream != nullptr && poller_ != nullptr) {
       call.asks_data_socket = stream->asks();
-      stream->set_asks(false);
+      stream->set_asked();
     }
   }
   wire::SplitMessage message;

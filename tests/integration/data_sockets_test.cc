@@ -126,12 +126,14 @@ TEST_F(DataSocketsTest, NoCallFailsWhenTheyBreak) {
   }
   EXPECT_GE(broken, kBreaks);
   ExpectCounts(*client, counts);
-  // The streams have gone on, and have new sockets.
+  // The streams have gone on: so many breaks had so many sockets.
   EXPECT_EQ(Metric("embla_streams"), 2);
+  const std::unique_ptr<Client> another = Connect();
+  ASSERT_NE(another, nullptr);
   for (int step = 0; step < 1000 && Metric("embla_data_sockets") < 2; ++step) {
-    Count(*client, random, counts);
+    Count(*another, random, counts);
   }
-  EXPECT_EQ(Metric("embla_data_sockets"), 2);
+  EXPECT_GE(Metric("embla_data_sockets"), 2);
   ExpectCounts(*client, counts);
 }
 
