@@ -117,12 +117,12 @@ absl::StatusOr<std::unique_ptr<DataSockets>> DataSockets::Start(DataContext& con
 
 DataSockets::~DataSockets() = default;
 
-std::optional<wire::DataSocketOffer> DataSockets::Offer(RequestStream& stream,
-                                                        const std::string& before) {
+wire::DataSocketOffer DataSockets::Offer(RequestStream& stream, const std::string& before) {
   wire::DataSocketOffer offer{.address = address_, .ticket = RandomHexId()};
   MutexLock lock(mu_);
   if (const auto found = offered_.find(before); found != offered_.end()) {
-    if (found->second.is_used) return std::nullopt;
+    // Its client has noticed the end of the socket before this end.
+    if (SocketStream* const socket = found->second.socket; socket != nullptr) socket->Abort();
     offered_.erase(found);
   }
   offered_.emplace(offer.ticket, Offered{.stream = &stream});

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -32,9 +31,9 @@ class DataSockets {
   ~DataSockets();
 
   // An offer for one connection, by which requests of `stream` may go on. Withdraw has to follow.
-  // `before` is the ticket of the stream's offer before this one: nothing is offered while its
-  // socket is open, and otherwise it is withdrawn. Empty: there was none.
-  std::optional<wire::DataSocketOffer> Offer(RequestStream& stream, const std::string& before);
+  // `before` is the ticket of the stream's offer before this one, which is withdrawn with its
+  // socket. Empty: there was none.
+  wire::DataSocketOffer Offer(RequestStream& stream, const std::string& before);
   // The stream takes no more requests, and neither does the socket, which ends when its replies are
   // written, or at once.
   void Withdraw(const std::string& ticket, bool at_once);

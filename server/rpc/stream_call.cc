@@ -53,8 +53,8 @@ void StreamCall::Finish(const absl::Status& why) { Reactor::Finish(wire::ToGrpc(
 std::optional<wire::DataSocketOffer> StreamCall::OfferDataSocket() {
   if (sockets_ == nullptr) return std::nullopt;
   MutexLock lock(offer_mu_);
-  std::optional<wire::DataSocketOffer> offer = sockets_->Offer(*this, ticket_);
-  if (offer.has_value()) ticket_ = offer->ticket;
+  wire::DataSocketOffer offer = sockets_->Offer(*this, ticket_);
+  ticket_ = offer.ticket;
   return offer;
 }
 
