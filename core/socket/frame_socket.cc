@@ -91,6 +91,7 @@ void FrameSocket::Watch() {
 void FrameSocket::OnEvents(std::uint32_t events) {
   {
     MutexLock lock(mu_);
+    if (removed_) return;  // Woken once more than it needed.
     gathers_ = true;
     if ((events & EPOLLOUT) != 0) {
       blocked_ = false;

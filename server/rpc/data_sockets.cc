@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
+#include "server/rpc/descriptor_limit.h"
 #include "server/rpc/peer_address.h"
 #include "server/rpc/socket_stream.h"
 
@@ -25,6 +26,9 @@ namespace {
 
 // Connections that have not shown a ticket. Beyond it the oldest is closed.
 constexpr std::size_t kGreetingsMax = 64;
+// For journals and everything else: the lowest free number is given out, so a high one says how
+// many are open.
+constexpr std::size_t kDescriptorsReserved = 32;
 constexpr std::size_t kGreetingBytes = 2 * sizeof(std::uint32_t) + wire::kTicketBytes;
 
 absl::StatusOr<FileDescriptor> ListenOn(const std::string& name) {
@@ -50,7 +54,6 @@ class DataSockets::Greeting final : public Poller::Watched {
   Greeting(DataSockets& sockets, FileDescriptor socket)
       : sockets_(sockets), socket_(std::move(socket)) {}
 
-  int number() const { return socket_.number(); }
   // It will hear of its end as of any other.
   void Shutdown() { ::shutdown(socket_.number(), SHUT_RDWR); }
 
@@ -79,12 +82,25 @@ class DataSockets::Listener final : public Poller::Watched {
   Listener(DataSockets& sockets, FileDescriptor socket)
       : sockets_(sockets), socket_(std::move(socket)) {}
 
+  // Edge-triggered: without descriptors connections wait for the next one, and their clients have
+  // gRPC meanwhile.
   void OnEvents(std::uint32_t) override {
-    // Without descriptors, who connects waits; clients have gRPC meanwhile.
-    FileDescriptor socket(
-        ::accept4(socket_.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.is_open()) return;
-    if (!IsOwnUser(PeerAddressOf(socket.number()))) return;
+    while (true) {
+      FileDescriptor socket(
+          ::accept4(socket_.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!socket.is_open()) {
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        return;
+      }
+      Greet(std::move(socket));
+    }
+  }
+
+ private:
+  void Greet(FileDescriptor socket) {
+    const bool leaves_reserve =
+        static_cast<std::size_t>(socket.number()) + kDescriptorsReserved < DescriptorLimit();
+    if (!leaves_reserve || !IsOwnUser(PeerAddressOf(socket.number()))) return;
     std::erase_if(greetings_, [](const auto& greeting) { return greeting.expired(); });
     if (greetings_.size() >= kGreetingsMax) {
       if (const auto oldest = greetings_.front().lock()) oldest->Shutdown();
@@ -96,7 +112,6 @@ class DataSockets::Listener final : public Poller::Watched {
     (void)sockets_.poller_->Add(number, EPOLLIN, greeting);
   }
 
- private:
   DataSockets& sockets_;
   const FileDescriptor socket_;
   std::list<std::weak_ptr<Greeting>> greetings_;  // The oldest first.
@@ -111,7 +126,7 @@ absl::StatusOr<std::unique_ptr<DataSockets>> DataSockets::Start(DataContext& con
       new DataSockets(context, open, std::move(poller), absl::StrCat("@", name)));
   const int number = socket.number();
   EMBLA_RETURN_IF_ERROR(sockets->poller_->Add(
-      number, EPOLLIN, std::make_shared<Listener>(*sockets, std::move(socket))));
+      number, EPOLLIN | EPOLLET, std::make_shared<Listener>(*sockets, std::move(socket))));
   return sockets;
 }
 

@@ -42,7 +42,7 @@ class OpenStreams {
   std::vector<RequestStream*> streams_ ABSL_GUARDED_BY(mu_);
 };
 
-// Whoever is at the other end, as judged when the stream was opened.
+// The other end, as judged when the stream was opened.
 struct StreamCaller {
   ConnectionId connection{};
   std::optional<Identity> identity;

@@ -165,7 +165,7 @@ TEST_F(SocketStreamTest, AStreamHasOneTicketAndOneSocket) {
   Peer peer(second.address());
   peer.Send(ToBytes(second.ticket(), {}));
   EXPECT_TRUE(peer.Receive().has_value());
-  // Who asks again has lost the socket.
+  // A stream that asks again has lost its socket.
   ASSERT_TRUE(stream_->Write(Asking(3)));
   ASSERT_TRUE(stream_->Read(&reply));
   EXPECT_TRUE(reply.has_data_socket());
@@ -204,7 +204,7 @@ TEST_F(SocketStreamTest, WithoutItsTicketNobodyIsServed) {
   EXPECT_EQ(first.Reply().second, RowsOf({1, 2}));
 }
 
-// Whoever shows nothing has no thread and no memory, and makes room for others.
+// They have no thread and no memory, and the oldest goes.
 TEST_F(SocketStreamTest, ConnectionsThatShowNothingMakeRoom) {
   Start();
   const v1::DataSocket offer = Ask();
