@@ -23,7 +23,10 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
              const grpc::CallbackServerContext& call);
 
   void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override { Written(ok); }
+  void OnWriteDone(bool ok) override {
+    sent_.Clear();  // There may not be another write for long.
+    Written(ok);
+  }
   void OnCancel() override;
   void OnDone() override;
 
