@@ -13,7 +13,7 @@ constexpr absl::Duration kAvoidFor = absl::Seconds(1);
 }  // namespace
 
 void NodeDirectory::Install(const Plan& plan) {
-  std::vector<std::shared_ptr<NodeChannel>> to_close, unused;
+  std::vector<Channel> to_close, unused;
   {
     MutexLock lock(mu_);
     if (plan.version() < version_ || is_over_) return;
@@ -21,7 +21,7 @@ void NodeDirectory::Install(const Plan& plan) {
     // Find gives none of them out, so who holds one alone keeps it alone.
     const auto first_unused =
         std::partition(closed_.begin(), closed_.end(),
-                       [](const auto& channel) { return channel.use_count() > 1; });
+                       [](const Channel& channel) { return channel.lent.use_count() > 1; });
     unused.assign(std::make_move_iterator(first_unused), std::make_move_iterator(closed_.end()));
     closed_.erase(first_unused, closed_.end());
     for (auto it = nodes_.begin(); it != nodes_.end();) {
@@ -32,28 +32,26 @@ void NodeDirectory::Install(const Plan& plan) {
       nodes_.erase(entry);
     }
     for (const NodeSpec& spec : plan.nodes()) {
-      Node& node = nodes_[ToInt(spec.id)];
-      if (node.channel != nullptr) continue;
-      node.address = spec.address;
-      node.channel = make_channel_(spec);
+      if (nodes_.contains(ToInt(spec.id))) continue;
+      nodes_.emplace(ToInt(spec.id), Node{spec.address, Channel(make_channel_(spec))});
     }
   }
-  for (const std::shared_ptr<NodeChannel>& channel : to_close) channel->Close();
+  for (const Channel& channel : to_close) channel.owned->Close();
   MutexLock lock(mu_);
-  for (std::shared_ptr<NodeChannel>& channel : to_close) closed_.push_back(std::move(channel));
+  for (Channel& channel : to_close) closed_.push_back(std::move(channel));
 }
 
 void NodeDirectory::CloseAll() {
-  std::vector<std::shared_ptr<NodeChannel>> channels;
+  std::vector<Channel> channels;
   {
     MutexLock lock(mu_);
     is_over_ = true;
     for (auto& [id, node] : nodes_) channels.push_back(std::move(node.channel));
     nodes_.clear();
   }
-  for (const std::shared_ptr<NodeChannel>& channel : channels) channel->Close();
+  for (const Channel& channel : channels) channel.owned->Close();
   MutexLock lock(mu_);
-  for (std::shared_ptr<NodeChannel>& channel : channels) closed_.push_back(std::move(channel));
+  for (Channel& channel : channels) closed_.push_back(std::move(channel));
 }
 
 std::size_t NodeDirectory::closed_count() {
@@ -64,7 +62,7 @@ std::size_t NodeDirectory::closed_count() {
 std::shared_ptr<NodeChannel> NodeDirectory::Find(NodeId node) {
   MutexLock lock(mu_);
   const auto found = nodes_.find(ToInt(node));
-  return found == nodes_.end() ? nullptr : found->second.channel;
+  return found == nodes_.end() ? nullptr : found->second.channel.lent;
 }
 
 void NodeDirectory::NoteFailure(NodeId node, absl::Time now) {

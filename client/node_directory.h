@@ -29,7 +29,8 @@ class NodeDirectory {
   void Install(const Plan& plan);
 
   // Null when the plan has no such node. The caller holds the pointer until all its requests are
-  // answered; a closed channel is deleted with a later plan, once no caller holds it.
+  // answered; a closed channel is deleted with a later plan, once no caller holds it. With the
+  // directory they all are, which waits for the answers but not for the pointers.
   std::shared_ptr<NodeChannel> Find(NodeId node);
   // Closes all channels, for good: nodes of later plans are not found.
   void CloseAll();
@@ -42,9 +43,18 @@ class NodeDirectory {
   NodeId NodeToAvoid(absl::Time now);
 
  private:
+  // A channel's destructor waits for the channel's threads, so none of them may run it: those that
+  // hold `lent`, which owns nothing, only keep the directory from deleting the channel.
+  struct Channel {
+    explicit Channel(std::unique_ptr<NodeChannel> made)
+        : owned(std::move(made)), lent(owned.get(), [](NodeChannel*) {}) {}
+
+    std::unique_ptr<NodeChannel> owned;
+    std::shared_ptr<NodeChannel> lent;
+  };
   struct Node {
     std::string address;
-    std::shared_ptr<NodeChannel> channel;
+    Channel channel;
   };
 
   const MakeChannel make_channel_;
@@ -53,8 +63,7 @@ class NodeDirectory {
   PlanVersion version_ ABSL_GUARDED_BY(mu_){};
   bool is_over_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<std::uint32_t, Node> nodes_ ABSL_GUARDED_BY(mu_);
-  // Kept here so that the last owner is never a thread of the channel itself.
-  std::vector<std::shared_ptr<NodeChannel>> closed_ ABSL_GUARDED_BY(mu_);
+  std::vector<Channel> closed_ ABSL_GUARDED_BY(mu_);
   NodeId failed_ ABSL_GUARDED_BY(mu_){};
   absl::Time failed_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };

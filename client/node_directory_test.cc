@@ -71,5 +71,18 @@ TEST(NodeDirectory, AClosedChannelStaysWhileSomebodyHoldsIt) {
   EXPECT_EQ(alive, 1);
 }
 
+// What holds it last may be a thread of the channel's own, which the channel waits for.
+TEST(NodeDirectory, AChannelThatSomebodyHoldsEndsWithTheDirectory) {
+  int alive = 0;
+  std::shared_ptr<NodeChannel> held;
+  {
+    NodeDirectory nodes(
+        [&alive](const NodeSpec&) { return std::make_unique<SilentChannel>(alive); });
+    nodes.Install(PlanWith(1, "a:1"));
+    held = nodes.Find(NodeId{1});
+  }
+  EXPECT_EQ(alive, 0);
+}
+
 }  // namespace
 }  // namespace embla::client
