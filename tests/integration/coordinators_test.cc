@@ -459,8 +459,9 @@ TEST_F(CoordinatorsTest, NodesAndClientsLeaveALeaderThatIsStopped) {
   ASSERT_GE(leader, 0);
   const absl::Time gone = absl::Now();
   cluster_->coordinator(leader).process.Signal(SIGSTOP);
-  EXPECT_THAT(client->RefreshPlan(), IsOk());
-  EXPECT_LE(absl::Now() - gone, kNoticed);
+  // A standby may be asked before the leader's lease is over: it still names that one.
+  EXPECT_TRUE(AwaitFor([&] { return client->RefreshPlan().ok(); }, kNoticed,
+                       "the client has a plan of another leader"));
   EXPECT_TRUE(AwaitFor(
       [&] {
         const auto status = admin->Call<v1::ClusterStatus>(v1::GetClusterStatusRequest());
