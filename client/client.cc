@@ -64,7 +64,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ConnectOptions options) 
   EMBLA_ASSIGN_OR_RETURN(const TlsPtr tls, LoadTls(options.tls));
   ClientImpl::World world;
   // Without descriptors for it, calls go by gRPC alone.
-  if (options.transport == Transport::kAuto) world.poller = Poller::Start().value_or(nullptr);
+  if (options.transport == Transport::kAuto || options.transport == Transport::kTcp) {
+    world.poller = Poller::Start().value_or(nullptr);
+  }
   const GrpcNodeOptions every{
       .transport = options.transport,
       .connections = options.connections_per_node,

@@ -68,6 +68,14 @@ class GrpcNodeChannel final : public NodeChannel {
         reads_channel_(MakeChannelOf(address, options)),
         data_(reads_channel_),
         inspect_(reads_channel_) {
+    DataSocketOptions sockets{.node = options.name,
+                              .on_this_host = options.transport == Transport::kAuto};
+    // Without memory for it, calls go by gRPC.
+    if (absl::StatusOr<TlsContext> context = ClientContext(options.tls);
+        context.ok() && options.transport != Transport::kStream) {
+      sockets.poller = options.poller;
+      sockets.tls = *std::move(context);
+    }
     for (int i = 0; i < options.connections; ++i) {
       // ReadRows shares the first connection.
       std::shared_ptr<grpc::Channel> channel =
@@ -75,9 +83,8 @@ class GrpcNodeChannel final : public NodeChannel {
       if (options.transport == Transport::kUnary) {
         connections_.push_back(std::make_unique<UnaryConnection>(std::move(channel)));
       } else {
-        Poller* const poller = options.transport == Transport::kAuto ? options.poller : nullptr;
         connections_.push_back(
-            std::make_unique<StreamConnection>(std::move(channel), timer, poller));
+            std::make_unique<StreamConnection>(std::move(channel), timer, sockets));
       }
     }
   }

@@ -17,9 +17,10 @@ struct GrpcNodeOptions {
   Transport transport = Transport::kAuto;
   int connections = 1;
   std::size_t in_flight_bytes_max = std::size_t{64} << 20;
-  Poller* poller = nullptr;  // With kAuto; not owned, outlives the channel. Null: as kStream.
-  TlsPtr tls = nullptr;      // Null: plaintext.
-  std::string name = {};     // Over TLS, the node's; empty: any node's.
+  // With kAuto and kTcp; not owned, outlives the channel. Null: as kStream.
+  Poller* poller = nullptr;
+  TlsPtr tls = nullptr;   // Null: plaintext.
+  std::string name = {};  // Over TLS, the node's; empty: any node's.
 };
 
 // `address` is host:port or unix:/path. Connects with the first call. The channel's destructor

@@ -1,9 +1,13 @@
 #include "client/transport/stream_connection.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <deque>
@@ -13,7 +17,9 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/client_callback.h>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "client/transport/request_bytes.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/text.h"
@@ -39,16 +45,47 @@ std::uint32_t MillisecondsUntil(absl::Time deadline, absl::Time now) {
 }
 
 // Not open: it cannot be reached from here.
-FileDescriptor ConnectTo(const std::string& address) {
+FileDescriptor ConnectTo(int family, const void* address, std::size_t bytes) {
+  FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.is_open()) return {};
+  const int connected = ::connect(socket.number(), static_cast<const sockaddr*>(address),
+                                  static_cast<socklen_t>(bytes));
+  if (connected != 0 && errno != EINPROGRESS) return {};
+  return socket;
+}
+
+FileDescriptor ConnectToUnix(const std::string& address) {
   sockaddr_un name{};
   if (!address.starts_with("@") || address.size() > sizeof(name.sun_path)) return {};
   name.sun_family = AF_UNIX;
   std::memcpy(name.sun_path + 1, address.data() + 1, address.size() - 1);
-  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
-  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.is_open() ||
-      ::connect(socket.number(), reinterpret_cast<const sockaddr*>(&name), bytes) != 0) {
-    return {};
+  return ConnectTo(AF_UNIX, &name, offsetof(sockaddr_un, sun_path) + address.size());
+}
+
+// `peer` is gRPC's name of the other end of a connection: ipv4:1.2.3.4:50, ipv6:%5B::1%5D:50.
+FileDescriptor ConnectToPort(const std::string& peer) {
+  const std::string plain =
+      absl::StrReplaceAll(peer, {{"%5B", ""}, {"%5D", ""}, {"[", ""}, {"]", ""}});
+  const std::size_t begin = plain.find(':');
+  const std::size_t end = plain.rfind(':');
+  int port = 0;
+  if (begin == end || !absl::SimpleAtoi(plain.substr(end + 1), &port)) return {};
+  const std::string host = plain.substr(begin + 1, end - begin - 1);
+  FileDescriptor socket;
+  sockaddr_in v4{};
+  sockaddr_in6 v6{};
+  if (::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(static_cast<std::uint16_t>(port));
+    socket = ConnectTo(AF_INET, &v4, sizeof(v4));
+  } else if (::inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) == 1) {
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(static_cast<std::uint16_t>(port));
+    socket = ConnectTo(AF_INET6, &v6, sizeof(v6));
+  }
+  const int on = 1;
+  if (socket.is_open()) {
+    ::setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   }
   return socket;
 }
@@ -90,6 +127,8 @@ class StreamConnection::Stream final
     asks_ = asks_left_ > 0;
   }
 
+  // Of the node, in gRPC's words; a reply has come.
+  std::string peer() const { return context_.peer(); }
   const grpc::Status& final_status() const { return final_status_; }
 
   void OnWriteDone(bool ok) override {
@@ -247,10 +286,10 @@ absl::Status StreamConnection::Socket::EndFrame() {
 }
 
 StreamConnection::StreamConnection(std::shared_ptr<grpc::Channel> channel, Timer& timer,
-                                   Poller* poller)
+                                   const DataSocketOptions& options)
     : stub_(std::move(channel)),
       timer_(timer),
-      poller_(poller),
+      options_(options),
       alarm_(timer, [this] { ExpireCalls(); }) {}
 
 StreamConnection::~StreamConnection() {
@@ -278,15 +317,26 @@ StreamConnection::Socket* StreamConnection::OpenSocket() {
 }
 
 void StreamConnection::TakeOffer(Stream& stream, const wire::DataSocketOffer& offer) {
-  if (poller_ == nullptr) return;
-  FileDescriptor connected = ConnectTo(offer.address);
-  if (!connected.is_open()) return;
+  if (options_.poller == nullptr) return;
+  FileDescriptor connected;
+  std::unique_ptr<Link> link;
+  if (options_.on_this_host) connected = ConnectToUnix(offer.address);
+  if (connected.is_open()) {
+    link = std::make_unique<Link>(std::move(connected));
+  } else if (offer.by_port) {
+    connected = ConnectToPort(stream.peer());
+    if (!connected.is_open()) return;
+    link = Link::ToServer(std::move(connected), options_.tls,
+                          {.role = Role::kNode, .name = options_.node});
+  } else {
+    return;
+  }
   std::shared_ptr<FrameSocket> opened;
   {
     MutexLock lock(mu_);
     if (closed_ || !stream.open()) return;
     auto socket = std::make_unique<Socket>(*this, stream);
-    auto result = FrameSocket::Open(std::move(connected), *socket, *poller_, kReplyTextBytesMax);
+    auto result = FrameSocket::Open(std::move(link), *socket, *options_.poller, kReplyTextBytesMax);
     if (!result.ok()) return;
     opened = *std::move(result);
     // OnClosed, which may be on its way, waits for mu_.
@@ -303,7 +353,7 @@ void StreamConnection::Send(DataRequest request) {
   {
     MutexLock lock(mu_);
     call.sequence = ++last_sequence_;
-    if (Stream* const stream = OpenStream(); stream != nullptr && poller_ != nullptr) {
+    if (Stream* const stream = OpenStream(); stream != nullptr && options_.poller != nullptr) {
       call.asks_data_socket = stream->asks();
       stream->set_asked();
     }

@@ -1,7 +1,7 @@
 // Data calls on one long-lived bidirectional stream, many in flight, matched by sequence number.
 //
-// Where the node offers a data socket that can be reached (docs/data_sockets.md), further calls go
-// by it, and the stream stays open beside it. When it breaks, they go by the stream again.
+// Where the node offers a data socket (docs/data_sockets.md), further calls go by it once it is
+// connected, and the stream stays open beside it. When it breaks, they go by the stream again.
 //
 // A broken stream or socket fails its calls with Unavailable; the next call opens another stream
 // (gRPC itself backs off between attempts to connect). Rows are copied once, from where they were
@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <grpcpp/channel.h>
@@ -22,16 +23,25 @@
 #include "client/transport/pending_calls.h"
 #include "client/transport/timer.h"
 #include "core/base/mutex.h"
+#include "core/socket/link.h"
 #include "core/socket/poller.h"
 #include "core/wire/reply_codec.h"
 
 namespace embla::client {
 
+struct DataSocketOptions {
+  Poller* poller = nullptr;  // Not owned; outlives the connection. Null: no data sockets.
+  TlsContext tls = nullptr;  // Of the node's port; null: plaintext.
+  std::string node = {};     // Over TLS, its name; empty: any node.
+  bool on_this_host = true;  // By a unix socket, where it can be reached.
+};
+
 // Thread safety: every method may be called from any thread.
 class StreamConnection final : public DataConnection {
  public:
-  // `timer` is not owned; outlives this object. So does `poller`; null: no data sockets.
-  StreamConnection(std::shared_ptr<grpc::Channel> channel, Timer& timer, Poller* poller);
+  // `timer` is not owned; outlives this object.
+  StreamConnection(std::shared_ptr<grpc::Channel> channel, Timer& timer,
+                   const DataSocketOptions& options);
   // Waits until every call's done has run.
   ~StreamConnection() override;
 
@@ -57,7 +67,7 @@ class StreamConnection final : public DataConnection {
 
   grpc::GenericStub stub_;
   Timer& timer_;
-  Poller* const poller_;  // Not owned; may be null.
+  const DataSocketOptions options_;
 
   Mutex mu_;  // Also guards the members of streams and sockets.
   CondVar changed_;

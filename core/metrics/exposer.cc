@@ -56,7 +56,7 @@ void Answer(httplib::Response& response, const WebAnswer& answer) {
 
 // The caller over TLS, by certificate or token.
 absl::StatusOr<Identity> CallerOf(const httplib::Request& request, const Tls& tls) {
-  if (const auto shown = embla::CallerOf(*request.ssl); shown.has_value()) return *shown;
+  if (const auto shown = PeerOf(*request.ssl); shown.has_value()) return *shown;
   return tls.JudgeToken(request.get_header_value("Authorization"));
 }
 

@@ -2,7 +2,6 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
@@ -33,24 +32,26 @@ absl::Status Broken(const char* what) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<FrameSocket>> FrameSocket::Open(FileDescriptor socket, Owner& owner,
-                                                               Poller& poller,
+absl::StatusOr<std::shared_ptr<FrameSocket>> FrameSocket::Open(std::unique_ptr<Link> link,
+                                                               Owner& owner, Poller& poller,
                                                                std::size_t text_bytes_max) {
   std::shared_ptr<FrameSocket> opened(
-      new FrameSocket(std::move(socket), owner, poller, text_bytes_max));
-  ::setsockopt(opened->socket_.number(), SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes,
-               sizeof(kSendBufferBytes));
-  EMBLA_RETURN_IF_ERROR(poller.Add(opened->socket_.number(), 0, opened));
+      new FrameSocket(std::move(link), owner, poller, text_bytes_max));
+  const int number = opened->link_->number();
+  ::setsockopt(number, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
+  EMBLA_RETURN_IF_ERROR(poller.Add(number, 0, opened));
+  if (!opened->link_->is_ready()) poller.Wake(opened);
   return opened;
 }
 
-FrameSocket::FrameSocket(FileDescriptor socket, Owner& owner, Poller& poller,
+FrameSocket::FrameSocket(std::unique_ptr<Link> link, Owner& owner, Poller& poller,
                          std::size_t text_bytes_max)
-    : socket_(std::move(socket)),
+    : link_(std::move(link)),
       owner_(owner),
       poller_(poller),
       reader_(owner, text_bytes_max),
-      staging_(kStagingBytes) {}
+      staging_(kStagingBytes),
+      is_ready_(link_->is_ready()) {}
 
 void FrameSocket::Send(wire::Frame frame) {
   {
@@ -64,7 +65,7 @@ void FrameSocket::Send(wire::Frame frame) {
 }
 
 bool FrameSocket::BeginFlush() {
-  if (sending_ || blocked_ || queue_.empty()) return false;
+  if (!is_ready_ || sending_ || blocked_ || queue_.empty()) return false;
   sending_ = true;
   return true;
 }
@@ -80,18 +81,49 @@ void FrameSocket::Want() {
   poller_.Wake(shared_from_this());  // Frames may have been received already.
 }
 
-void FrameSocket::Shutdown() { ::shutdown(socket_.number(), SHUT_RDWR); }
-
 void FrameSocket::Watch() {
-  if (removed_) return;
-  poller_.Change(socket_.number(),
+  if (removed_ || !is_ready_) return;
+  poller_.Change(link_->number(),
                  (paused_ ? 0u : std::uint32_t{EPOLLIN}) | (blocked_ ? EPOLLOUT : 0u), *this);
 }
 
 void FrameSocket::OnEvents(std::uint32_t events) {
+  const absl::StatusOr<bool> ready = Prepare(events);
+  const absl::Status status = ready.ok() && *ready ? ReceiveAndSend(events) : ready.status();
+  if (status.ok()) return;
   {
     MutexLock lock(mu_);
-    if (removed_) return;  // Woken once more than it needed.
+    if (removed_) return;
+    removed_ = true;
+  }
+  Shutdown();
+  poller_.Remove(link_->number(), *this);
+  Close(status);
+}
+
+absl::StatusOr<bool> FrameSocket::Prepare(std::uint32_t events) {
+  {
+    MutexLock lock(mu_);
+    if (is_ready_) return true;
+  }
+  EMBLA_ASSIGN_OR_RETURN(const std::uint32_t waits, link_->Prepare());
+  if (waits != 0) {
+    if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
+      return absl::UnavailableError("the peer closed the connection");
+    }
+    poller_.Change(link_->number(), waits, *this);
+    return false;
+  }
+  MutexLock lock(mu_);
+  is_ready_ = true;
+  Watch();
+  return true;
+}
+
+absl::Status FrameSocket::ReceiveAndSend(std::uint32_t events) {
+  {
+    MutexLock lock(mu_);
+    if (removed_) return absl::OkStatus();  // Woken once more than it needed.
     gathers_ = true;
     if ((events & EPOLLOUT) != 0) {
       blocked_ = false;
@@ -111,15 +143,7 @@ void FrameSocket::OnEvents(std::uint32_t events) {
     // Nobody hears replies any more.
     if (paused_) status = absl::UnavailableError("the peer closed the connection");
   }
-  if (!status.ok()) {
-    {
-      MutexLock lock(mu_);
-      removed_ = true;
-    }
-    Shutdown();
-    poller_.Remove(socket_.number(), *this);
-    Close(status);
-  }
+  return status;
 }
 
 absl::Status FrameSocket::Receive() {
@@ -130,6 +154,8 @@ absl::Status FrameSocket::Receive() {
     if (reader_.is_between_frames() && !IsWanted(false)) return absl::OkStatus();
     EMBLA_RETURN_IF_ERROR(ReceiveSome(more));
   }
+  // It goes on when the others have had their turn.
+  if (more && link_->HasReceived()) poller_.Wake(shared_from_this());
   return TakeStaged();
 }
 
@@ -150,10 +176,7 @@ absl::Status FrameSocket::ReceiveSome(bool& more) {
   const bool placed = place.size() >= kPlacedBytesMin;
   std::array<iovec, 2> pieces = {iovec{.iov_base = place.data(), .iov_len = place.size()},
                                  iovec{.iov_base = staging_.data(), .iov_len = staging_.size()}};
-  msghdr message{};
-  message.msg_iov = placed ? pieces.data() : pieces.data() + 1;
-  message.msg_iovlen = placed ? 2 : 1;
-  const ssize_t count = ::recvmsg(socket_.number(), &message, 0);
+  const ssize_t count = link_->Receive(std::span(pieces).last(placed ? 2 : 1));
   if (count == 0) return absl::UnavailableError("the peer closed the connection");
   if (count < 0) {
     more = errno == EINTR;
@@ -228,10 +251,7 @@ void FrameSocket::SendSome(std::size_t& finished) {
       for (const grpc::Slice& array : outgoing.frame.arrays) add(array.begin(), array.size());
     }
   }
-  msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = count;
-  const ssize_t result = ::sendmsg(socket_.number(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t result = link_->Send(std::span(pieces).first(count));
   const int error = result < 0 ? errno : 0;
   std::size_t sent = result < 0 ? 0 : static_cast<std::size_t>(result);
   const bool all = sent == bytes;
@@ -254,7 +274,7 @@ void FrameSocket::SendSome(std::size_t& finished) {
   if (error == 0 || error == EAGAIN) {
     Watch();
   } else {
-    ::shutdown(socket_.number(), SHUT_RDWR);  // The poller's thread closes.
+    Shutdown();  // The poller's thread closes.
   }
 }
 

@@ -1,4 +1,4 @@
-// Frames (core/wire/frame.h) over a connected socket.
+// Frames (core/wire/frame.h) over a socket.
 //
 // Received on the poller's thread, straight to where the owner wants the arrays. Sent on the thread
 // that calls Send as far as the kernel takes the bytes at once, and what is left over on the
@@ -18,8 +18,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/file_descriptor.h"
 #include "core/base/mutex.h"
+#include "core/socket/link.h"
 #include "core/socket/poller.h"
 #include "core/wire/frame.h"
 
@@ -43,19 +43,20 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
     ~Owner() = default;
   };
 
-  // `socket` is connected and non-blocking. `owner` lives until OnClosed has run, `poller` longer.
-  // Errors: Unavailable; then no function of the owner runs.
-  static absl::StatusOr<std::shared_ptr<FrameSocket>> Open(FileDescriptor socket, Owner& owner,
+  // `owner` lives until OnClosed has run, `poller` longer. Errors: Unavailable; then no function of
+  // the owner runs.
+  static absl::StatusOr<std::shared_ptr<FrameSocket>> Open(std::unique_ptr<Link> link, Owner& owner,
                                                            Poller& poller,
                                                            std::size_t text_bytes_max);
 
-  // Frames are sent in the order of the calls. The owner must not hold a lock that OnSent takes.
+  // Frames are sent in the order of the calls, once the link is ready. The owner must not hold a
+  // lock that OnSent takes.
   void Send(wire::Frame frame);
   // Takes one more frame. At first, and after each frame, none is taken until this is called;
   // EndFrame may call it.
   void Want();
   // Ends the connection. Frames that are not sent yet are dropped. OnClosed comes later.
-  void Shutdown();
+  void Shutdown() { link_->Shutdown(); }
 
   void OnEvents(std::uint32_t events) override;
 
@@ -65,8 +66,11 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
     std::size_t sent = 0;  // Bytes of it.
   };
 
-  FrameSocket(FileDescriptor socket, Owner& owner, Poller& poller, std::size_t text_bytes_max);
+  FrameSocket(std::unique_ptr<Link> link, Owner& owner, Poller& poller, std::size_t text_bytes_max);
 
+  // Whether the link is ready, or becomes so. Not OK: it never will.
+  absl::StatusOr<bool> Prepare(std::uint32_t events);
+  absl::Status ReceiveAndSend(std::uint32_t events);
   // Receives until there is no more, no more is wanted, or others should have their turn. Not OK:
   // the connection is over.
   absl::Status Receive();
@@ -84,7 +88,7 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   void Close(const absl::Status& why);
   void Watch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const FileDescriptor socket_;
+  const std::unique_ptr<Link> link_;
   Owner& owner_;    // Not owned; outlives OnClosed.
   Poller& poller_;  // Not owned; outlives this object.
 
@@ -95,6 +99,7 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   std::size_t staged_end_ = 0;
 
   Mutex mu_;
+  bool is_ready_ ABSL_GUARDED_BY(mu_);  // The link.
   bool wanted_ ABSL_GUARDED_BY(mu_) = false;
   bool paused_ ABSL_GUARDED_BY(mu_) = true;    // Until a frame is wanted.
   bool gathers_ ABSL_GUARDED_BY(mu_) = false;  // The poller's thread receives.

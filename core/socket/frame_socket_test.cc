@@ -260,7 +260,8 @@ class End::Owner final : public FrameSocket::Owner {
 };
 
 End::End(FileDescriptor descriptor, Poller& poller) : owner_(std::make_unique<Owner>(*this)) {
-  auto socket = FrameSocket::Open(std::move(descriptor), *owner_, poller, kTextBytesMax);
+  auto socket = FrameSocket::Open(std::make_unique<Link>(std::move(descriptor)), *owner_, poller,
+                                  kTextBytesMax);
   EXPECT_THAT(socket, IsOk());
   socket_ = *std::move(socket);
 }

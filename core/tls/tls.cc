@@ -79,18 +79,16 @@ bool IsOverTls(const grpc::AuthContext& context) {
   return types.size() == 1 && (types.front() == "tls" || types.front() == "ssl");
 }
 
-absl::Status CheckPeer(const CertificateVerdict& verdict, const ExpectedPeer& expected) {
-  EMBLA_RETURN_IF_ERROR(verdict.status);
-  const Identity& peer = verdict.identity;
-  if (peer.role == expected.role && (expected.name.empty() || peer.name == expected.name)) {
+}  // namespace
+
+absl::Status CheckServer(const Identity& server, const ExpectedPeer& expected) {
+  if (server.role == expected.role && (expected.name.empty() || server.name == expected.name)) {
     return absl::OkStatus();
   }
   return absl::UnauthenticatedError(
-      absl::StrCat("the server's certificate is that of ", UriOf(peer), ", not of ",
+      absl::StrCat("the server's certificate is that of ", UriOf(server), ", not of ",
                    ToAbsl(NameOf(expected.role)), expected.name.empty() ? "" : " ", expected.name));
 }
-
-}  // namespace
 
 absl::Status TlsFiles::Validate() const {
   if (!is_set() && key.empty() && authorities.empty() && revoked.empty() && tokens.empty()) {
@@ -200,9 +198,9 @@ std::shared_ptr<grpc::ChannelCredentials> Tls::ForChannelTo(const ExpectedPeer& 
   options.set_check_call_host(false);
   options.set_certificate_verifier(ExternalCertificateVerifier::Create<PeerVerifier>(
       [authorities = authorities_, cluster = identity_.cluster, peer](std::string_view chain) {
-        return CheckPeer(
-            authorities->Verify(chain, TrustedAuthorities::Purpose::kServer, cluster, absl::Now()),
-            peer);
+        const CertificateVerdict verdict =
+            authorities->Verify(chain, TrustedAuthorities::Purpose::kServer, cluster, absl::Now());
+        return verdict.status.ok() ? CheckServer(verdict.identity, peer) : verdict.status;
       }));
   const auto channel = grpc::experimental::TlsCredentials(options);
   if (own_token_ == nullptr) return channel;

@@ -87,10 +87,17 @@ class Tls {
   // then. A caller shows one that is believed, or none, as CallerOf says. `context` is used no
   // longer than this object lives.
   void SetUpServer(ssl_ctx_st& context) const;
+  // For a client that is not gRPC's, in the same way. It has to ask CheckServer before it says
+  // anything.
+  void SetUpClient(ssl_ctx_st& context) const;
 
  private:
   explicit Tls(TlsFiles files);
-  static int Judge(x509_store_ctx_st* shown, void* self);  // A callback of OpenSSL.
+  void SetUp(ssl_ctx_st& context, int (*judge)(x509_store_ctx_st*, void*)) const;
+  // Callbacks of OpenSSL.
+  static int JudgeClient(x509_store_ctx_st* shown, void* self);
+  static int JudgeServer(x509_store_ctx_st* shown, void* self);
+  int Judge(x509_store_ctx_st& shown, TrustedAuthorities::Purpose purpose) const;
 
   const TlsFiles files_;
   Identity identity_;
@@ -103,9 +110,11 @@ class Tls {
 
 using TlsPtr = std::shared_ptr<Tls>;  // Null: plaintext.
 
-// The caller of a connection of Tls::SetUpServer's context, by its certificate; nothing: it has
-// shown none.
-std::optional<Identity> CallerOf(const ssl_st& connection);
+// The other end of a connection of such a context, by its certificate; nothing: it has shown none.
+std::optional<Identity> PeerOf(const ssl_st& connection);
+// Unauthenticated: the server of a connection is not `expected`.
+absl::Status CheckServer(const ssl_st& connection, const ExpectedPeer& expected);
+absl::Status CheckServer(const Identity& server, const ExpectedPeer& expected);
 
 // `tls` may be null: plaintext.
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsTo(const TlsPtr& tls,

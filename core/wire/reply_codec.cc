@@ -152,7 +152,8 @@ absl::Status Fill(const v1::StreamReply& envelope, const v1::LookupReply* lookup
     reply.refused_claims = std::move(decoded.refused_claims);
   } else if (envelope.has_data_socket()) {
     reply.kind = StreamReply::Kind::kOffer;
-    reply.offer = {envelope.data_socket().address(), envelope.data_socket().ticket()};
+    const v1::DataSocket& offer = envelope.data_socket();
+    reply.offer = {offer.address(), offer.ticket(), offer.by_port()};
   } else {
     return absl::InvalidArgumentError("malformed message: a reply with neither result nor error");
   }
@@ -203,8 +204,10 @@ SplitMessage EncodeStreamUpdateReply(std::uint64_t sequence, const UpdateReply& 
 
 SplitMessage EncodeStreamOffer(const DataSocketOffer& offer) {
   v1::StreamReply envelope;
-  envelope.mutable_data_socket()->set_address(offer.address);
-  envelope.mutable_data_socket()->set_ticket(offer.ticket);
+  v1::DataSocket& socket = *envelope.mutable_data_socket();
+  socket.set_address(offer.address);
+  socket.set_ticket(offer.ticket);
+  socket.set_by_port(offer.by_port);
   return {.envelope = envelope.SerializeAsString(), .small = {}, .fields = {}};
 }
 

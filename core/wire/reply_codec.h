@@ -51,8 +51,9 @@ SplitMessage EncodeStreamError(std::uint64_t sequence, const absl::Status& statu
 
 // A socket by which a stream's requests may go on (docs/data_sockets.md).
 struct DataSocketOffer {
-  std::string address;
-  std::string ticket;  // kTicketBytes.
+  std::string address;   // Of a unix socket.
+  std::string ticket;    // kTicketBytes.
+  bool by_port = false;  // The node's port takes it as well.
 };
 inline constexpr std::size_t kTicketBytes = 32;
 SplitMessage EncodeStreamOffer(const DataSocketOffer& offer);

@@ -286,7 +286,8 @@ TEST(ReplyCodecDecode, AFrameIsTheReplyThatItsMessageIs) {
 }
 
 TEST(ReplyCodecDecode, AnOfferComesAsMessageAndAsFrame) {
-  const DataSocketOffer offer{.address = "@embla-77", .ticket = std::string(kTicketBytes, 't')};
+  const DataSocketOffer offer{
+      .address = "@embla-77", .ticket = std::string(kTicketBytes, 't'), .by_port = true};
   const SplitMessage message = EncodeStreamOffer(offer);
   for (const auto& decoded : {DecodeWhole(message), FramedReply().Decode(MakeFrame(message))}) {
     ASSERT_THAT(decoded, IsOk());
@@ -294,11 +295,13 @@ TEST(ReplyCodecDecode, AnOfferComesAsMessageAndAsFrame) {
     EXPECT_EQ(decoded->reply.sequence, 0u);
     EXPECT_EQ(decoded->reply.offer.address, offer.address);
     EXPECT_EQ(decoded->reply.offer.ticket, offer.ticket);
+    EXPECT_TRUE(decoded->reply.offer.by_port);
   }
   v1::StreamReply generated;
   ASSERT_TRUE(generated.ParseFromString(Flatten(Join(message))));
   EXPECT_EQ(generated.data_socket().address(), offer.address);
   EXPECT_EQ(generated.data_socket().ticket(), offer.ticket);
+  EXPECT_TRUE(generated.data_socket().by_port());
 }
 
 TEST(ReplyCodecDecode, ATextWithoutResultIsNoReply) {

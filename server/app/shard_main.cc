@@ -106,7 +106,7 @@ void Define(CLI::App& app, Flags& flags) {
          "judged again; 0: never")
       ->check(CLI::Range(0u, 1'000'000u));
   app.add_flag("!--no-data-sockets", process.data.data_sockets,
-               "Clients on this host use gRPC alone (docs/data_sockets.md)");
+               "Clients use gRPC alone (docs/data_sockets.md)");
   app.add_option("--devices", flags.devices,
                  "cpu:N: N CPU devices; gpu:I, gpu:I-J, gpu:all: GPUs; lists: gpu:0,cpu:2");
   AddNamedOption(

@@ -201,7 +201,9 @@ void ShardProcess::SetReady(absl::Status status) {
 }
 
 absl::Status ShardProcess::Listen() {
-  service_ = std::make_unique<DataService>(*node_, pool_, &metrics_, options_.data);
+  DataServiceOptions data = options_.data;
+  data.tls = tls_;
+  service_ = std::make_unique<DataService>(*node_, pool_, &metrics_, data);
   service_->ServePeers(key_);
   service_->ServeMoves([&mover = mover_->mover()](PeerMessage message) {
     return mover.OnMessage(std::move(message));
@@ -211,6 +213,7 @@ absl::Status ShardProcess::Listen() {
   RpcServerOptions server = options_.server;
   server.metrics = &metrics_;
   server.tls = tls_;
+  server.take_frames = service_->TakesFrames();
   server.port = absl::StrCat("the data port of shard server ", options_.name,
                              "; --coordinator and --admin want the coordinator's ports");
   server.is_serving = false;

@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
+#include "core/socket/link.h"
 #include "server/rpc/connection_shares.h"
 #include "server/rpc/descriptor_limit.h"
 #include "server/rpc/peer_address.h"
@@ -32,6 +33,8 @@ constexpr absl::Duration kPause = absl::Milliseconds(100);
 // How often connections are looked at, and how many at a time: channelz takes about 10 us for one.
 constexpr absl::Duration kLook = absl::Milliseconds(250);
 constexpr std::size_t kLooksMax = 128;
+// Whoever says nothing for so long is gRPC's.
+constexpr absl::Duration kSilent = absl::Seconds(2);
 // Refusals come in floods: one line of log per so long.
 constexpr absl::Duration kTell = absl::Seconds(10);
 
@@ -45,19 +48,20 @@ FileDescriptor OpenReserve() { return FileDescriptor(::open("/dev/null", O_RDONL
 
 absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Start(
     ListeningSockets listening, const ConnectionLimits& limits, Metrics* metrics,
-    HandOver hand_over) {
-  std::unique_ptr<ConnectionAcceptor> acceptor(
-      new ConnectionAcceptor(std::move(listening), limits, metrics, std::move(hand_over)));
+    HandOver hand_over, TakeFrames take_frames) {
+  std::unique_ptr<ConnectionAcceptor> acceptor(new ConnectionAcceptor(
+      std::move(listening), limits, metrics, std::move(hand_over), std::move(take_frames)));
   EMBLA_RETURN_IF_ERROR(acceptor->Prepare());
   acceptor->thread_ = std::thread([raw = acceptor.get()] { raw->Run(); });
   return acceptor;
 }
 
 ConnectionAcceptor::ConnectionAcceptor(ListeningSockets listening, const ConnectionLimits& limits,
-                                       Metrics* metrics, HandOver hand_over)
+                                       Metrics* metrics, HandOver hand_over, TakeFrames take_frames)
     : limits_(limits),
       descriptors_max_(std::min(DescriptorLimit(), ConnectionShares::kDescriptorsMax)),
       hand_over_(std::move(hand_over)),
+      take_frames_(std::move(take_frames)),
       metrics_(metrics),
       listening_(std::move(listening)) {
   metrics_.descriptors_max.Set(static_cast<double>(descriptors_max_));
@@ -107,8 +111,11 @@ void ConnectionAcceptor::Run() {
     if (paused_) Pause(false);
     for (int i = 0; i < count; ++i) {
       const int number = events[static_cast<std::size_t>(i)].data.fd;
-      if (connections_.contains(number)) {
-        Remove(number);
+      if (const auto found = connections_.find(number); found != connections_.end()) {
+        if (found->second.silent.is_open()) Direct(found->second);
+        if ((events[static_cast<std::size_t>(i)].events & (EPOLLHUP | EPOLLERR)) != 0) {
+          Remove(number);
+        }
       } else if (number != wake_.number()) {
         Accept(number);
       }
@@ -156,16 +163,30 @@ void ConnectionAcceptor::Admit(FileDescriptor socket) {
   ++of_address;
   const int on = 1;
   ::setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // Unix: no effect.
-  const int number = socket.Release();
   const int watched = duplicate.number();
-  std::string name = hand_over_(number);
   Connection& connection = connections_[watched];
   connection.duplicate = std::move(duplicate);
+  connection.silent = std::move(socket);
   connection.address = address;
-  connection.name = std::move(name);
   connection.looked_at = absl::Now();
-  Watch(watched, 0);  // The end is always told.
+  Watch(watched, EPOLLIN);
   metrics_.connections.Add(1);
+  if (take_frames_ == nullptr) Direct(connection);
+}
+
+void ConnectionAcceptor::Direct(Connection& connection) {
+  char first = 0;
+  const bool speaks_frames =
+      take_frames_ != nullptr &&
+      ::recv(connection.silent.number(), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 &&
+      first == kHello.front();
+  epoll_event event{.events = 0, .data = {.fd = connection.duplicate.number()}};
+  ::epoll_ctl(epoll_.number(), EPOLL_CTL_MOD, event.data.fd, &event);  // The end is always told.
+  if (speaks_frames) {
+    take_frames_(std::move(connection.silent));
+  } else {
+    connection.name = hand_over_(connection.silent.Release());
+  }
 }
 
 void ConnectionAcceptor::TurnAway(int listener) {
@@ -220,7 +241,12 @@ void ConnectionAcceptor::LookForResets(absl::Time now) {
     if (found != connections_.end()) connections.push_back(&found->second);
   }
   FindNumbers(connections);
-  for (Connection* const connection : connections) Look(*connection, now);
+  for (Connection* const connection : connections) {
+    // gRPC has a limit of its own for how long it waits.
+    const bool waits = connection->silent.is_open();
+    if (waits && now - connection->looked_at >= kSilent) Direct(*connection);
+    if (!waits) Look(*connection, now);
+  }
 }
 
 void ConnectionAcceptor::FindNumbers(const std::vector<Connection*>& connections) {

@@ -9,7 +9,8 @@
 //     accept and close also when the process has none left;
 //   - shuts a connection down (by the duplicate: the number that gRPC has may be another file's by
 //     then) whose streams are mostly reset before their answer;
-//   - closes the duplicate when the connection is over, which the kernel tells by EPOLLHUP.
+//   - closes the duplicate when the connection is over, which the kernel tells by EPOLLHUP;
+//   - hands connections that greet as data sockets (core/socket/link.h) to those.
 #pragma once
 
 #include <atomic>
@@ -51,19 +52,26 @@ class ConnectionAcceptor {
   // on the acceptor's thread.
   using HandOver = std::function<std::string(int fd)>;
 
-  // `metrics` may be null; otherwise it is not owned and outlives the acceptor.
+  // Takes a connection whose first byte is that of kHello, and shuts it down when it is over. Runs
+  // on the acceptor's thread.
+  using TakeFrames = std::function<void(FileDescriptor socket)>;
+
+  // `take_frames` may be empty: every connection is gRPC's. `metrics` may be null; otherwise it is
+  // not owned and outlives the acceptor.
   // Errors: Unavailable (no descriptors to begin with).
   static absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> Start(ListeningSockets listening,
                                                                    const ConnectionLimits& limits,
                                                                    Metrics* metrics,
-                                                                   HandOver hand_over);
+                                                                   HandOver hand_over,
+                                                                   TakeFrames take_frames);
   // Stops accepting. Connections go on.
   ~ConnectionAcceptor();
 
  private:
   struct Connection {
     FileDescriptor duplicate;
-    std::string name;  // gRPC's name of the connection; empty: not known.
+    FileDescriptor silent;  // The connection, until it is known whose it is.
+    std::string name;       // gRPC's name of the connection; empty: not known.
     std::string address;
     std::int64_t channelz_socket = 0;  // 0: not found yet.
     std::int64_t unanswered = 0;       // When it was last looked at.
@@ -73,7 +81,7 @@ class ConnectionAcceptor {
   };
 
   ConnectionAcceptor(ListeningSockets listening, const ConnectionLimits& limits, Metrics* metrics,
-                     HandOver hand_over);
+                     HandOver hand_over, TakeFrames take_frames);
   absl::Status Prepare();
 
   void Run();
@@ -81,6 +89,8 @@ class ConnectionAcceptor {
   // Whether there is another connection to accept.
   bool AcceptOne(int listener);
   void Admit(FileDescriptor socket);
+  // A silent connection has said something, or is over, or has waited long enough.
+  void Direct(Connection& connection);
   // Accepts one connection with the reserve's descriptor and closes it.
   void TurnAway(int listener);
   void Refuse(const char* reason, const std::string& address);
@@ -94,6 +104,7 @@ class ConnectionAcceptor {
   const ConnectionLimits limits_;
   const std::size_t descriptors_max_;
   const HandOver hand_over_;
+  const TakeFrames take_frames_;  // Empty: nobody speaks frames.
   const ConnectionMetrics metrics_;
 
   // Owned by the thread.

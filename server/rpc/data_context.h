@@ -17,6 +17,7 @@
 #include "core/metrics/metrics.h"
 #include "core/rows/request.h"
 #include "core/tls/identity.h"
+#include "core/tls/tls.h"
 #include "core/wire/request_codec.h"
 #include "server/rpc/in_flight_budget.h"
 #include "server/rpc/request_trace.h"
@@ -33,7 +34,8 @@ struct DataServiceOptions {
   // always taken.
   std::uint32_t stream_requests_max = 1024;
   std::size_t stream_bytes_max = std::size_t{64} << 20;  // Requests and their replies.
-  bool data_sockets = true;  // Streams of clients on this host may go on by a unix socket.
+  bool data_sockets = true;  // Streams may go on by sockets of their own (data_sockets.h).
+  TlsPtr tls = nullptr;      // The port's; null: plaintext.
   // The bound of all requests and replies; a request beyond it is refused with RESOURCE_EXHAUSTED.
   InFlightLimits in_flight = {};
   std::uint32_t read_threads = 8;  // ReadRows calls that run at once.

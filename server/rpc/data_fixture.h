@@ -31,14 +31,17 @@ class DataFixture : public ::testing::Test {
     service_->ServePeers(key_);
     service_->ServeMoves(std::move(moves));
     grpc::Service* const services[] = {service_.get()};
-    absl::StatusOr<std::unique_ptr<RpcServer>> started = RpcServer::Start(server, services);
+    RpcServerOptions listener = server;
+    listener.tls = options.tls;
+    listener.take_frames = service_->TakesFrames();
+    absl::StatusOr<std::unique_ptr<RpcServer>> started = RpcServer::Start(listener, services);
     ASSERT_THAT(started, testing::IsOk());
     server_ = *std::move(started);
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    channel_ = grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(),
-                                         arguments);
+    channel_ =
+        grpc::CreateCustomChannel(server_->address(), ChannelCredentialsTo(tls_, {}), arguments);
     stub_ = v1::DataService::NewStub(channel_);
   }
 
@@ -96,6 +99,7 @@ class DataFixture : public ::testing::Test {
   const ClusterKeyPtr cluster_key_ = std::make_shared<const ClusterKey>(ClusterKey::Generate());
   NodeKey key_{"", cluster_key_};
   FakeShardNode node_;
+  TlsPtr tls_;  // The client's; null: plaintext.
   BufferPool pool_;
   Metrics metrics_;
   std::unique_ptr<DataService> service_;

@@ -194,12 +194,17 @@ DataService::DataService(ShardNode& node, BufferPool& pool, Metrics* metrics,
     if (sockets.ok()) {
       sockets_ = *std::move(sockets);
     } else {
-      LogWarning("rpc", Message(sockets.status()), ": clients on this host use gRPC alone");
+      LogWarning("rpc", Message(sockets.status()), ": clients use gRPC alone");
     }
   }
   // In the order of proto/embla/v1/data.proto.
   MarkMethodCallback(4, BoundedUnary(this, &DataService::Sync));
   MarkMethodCallback(5, BoundedUnary(this, &DataService::Greet));
+}
+
+ConnectionAcceptor::TakeFrames DataService::TakesFrames() {
+  if (sockets_ == nullptr) return {};
+  return [this](FileDescriptor socket) { sockets_->Take(std::move(socket)); };
 }
 
 absl::Time DataService::DeadlineOf(const grpc::CallbackServerContext& call) const {

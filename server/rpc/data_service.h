@@ -18,6 +18,7 @@
 #include "core/metrics/metrics.h"
 #include "embla/v1/data.grpc.pb.h"
 #include "server/mover/move_transport.h"
+#include "server/rpc/connection_acceptor.h"
 #include "server/rpc/data_context.h"
 #include "server/rpc/data_sockets.h"
 #include "server/rpc/node_key.h"
@@ -54,6 +55,9 @@ class DataService final : public RawDataService {
   // Messages of moves go to `inbox` from now on; before, they are refused with UNIMPLEMENTED. Call
   // before RpcServer::Start.
   void ServeMoves(MoveInbox inbox) { move_inbox_ = std::move(inbox); }
+
+  // For RpcServerOptions::take_frames.
+  ConnectionAcceptor::TakeFrames TakesFrames();
 
   // How many requests have been taken in so far.
   std::uint64_t requests() const { return context_.in_flight.taken(); }

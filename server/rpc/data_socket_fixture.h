@@ -55,6 +55,7 @@ inline std::string ToBytes(const std::string& text, const std::vector<Array>& ar
 // A blocking connection.
 class Peer {
  public:
+  explicit Peer(FileDescriptor socket) : socket_(std::move(socket)) {}
   explicit Peer(const std::string& address)
       : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un name{};

@@ -10,8 +10,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <list>
+#include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +26,10 @@ namespace embla {
 namespace {
 
 // Connections that have not shown a ticket. Beyond it the oldest is closed.
-constexpr std::size_t kGreetingsMax = 64;
+constexpr std::size_t kGreetingsMax = 256;
+// One for so many cores; but each costs a stack.
+constexpr unsigned kCoresOfPoller = 4;
+constexpr unsigned kPollersMax = 8;
 // For journals and everything else: the lowest free number is given out, so a high one says how
 // many are open.
 constexpr std::size_t kDescriptorsReserved = 32;
@@ -49,30 +53,64 @@ absl::StatusOr<FileDescriptor> ListenOn(const std::string& name) {
 }  // namespace
 
 // A connection that has to show its ticket.
-class DataSockets::Greeting final : public Poller::Watched {
+class DataSockets::Greeting final : public Poller::Watched,
+                                    public std::enable_shared_from_this<Greeting> {
  public:
-  Greeting(DataSockets& sockets, FileDescriptor socket)
-      : sockets_(sockets), socket_(std::move(socket)) {}
+  Greeting(DataSockets& sockets, std::unique_ptr<Link> link)
+      : sockets_(sockets), poller_(sockets.greeter_.get()), link_(std::move(link)) {}
+  // Others may have duplicates of the descriptor.
+  ~Greeting() override {
+    if (link_ != nullptr) link_->Shutdown();
+  }
 
+  int number() const { return number_; }
   // It will hear of its end as of any other.
-  void Shutdown() { ::shutdown(socket_.number(), SHUT_RDWR); }
+  void End() { ::shutdown(number_, SHUT_RDWR); }
 
-  void OnEvents(std::uint32_t) override {
-    const ssize_t count =
-        ::recv(socket_.number(), bytes_.data() + size_, bytes_.size() - size_, MSG_DONTWAIT);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    size_ += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
-    if (count > 0 && size_ < bytes_.size()) return;
-    sockets_.poller_->Remove(socket_.number(), *this);
-    const std::string_view shown(bytes_.data(), size_);
-    const std::string_view ticket = shown.substr(std::min(size_, 2 * sizeof(std::uint32_t)));
-    if (wire::MakeFrame(ticket).head != shown || ticket.size() != wire::kTicketBytes) return;
-    sockets_.Serve(std::move(socket_), std::string(ticket));
+  void OnEvents(std::uint32_t events) override {
+    if (poller_ != sockets_.greeter_.get()) return BeServed();
+    const absl::StatusOr<bool> shown = Receive(events);
+    if (shown.ok() && !*shown) return;
+    const std::shared_ptr<Greeting> self = shared_from_this();
+    poller_->Remove(number_, *this);
+    const std::string_view greeting(bytes_.data(), size_);
+    const std::string_view ticket = greeting.substr(std::min(size_, 2 * sizeof(std::uint32_t)));
+    if (!shown.ok() || ticket.size() != wire::kTicketBytes ||
+        wire::MakeFrame(ticket).head != greeting) {
+      return;
+    }
+    // The rest is done where its requests will be.
+    poller_ = &sockets_.NextPoller();
+    if (poller_->Add(number_, 0, self).ok()) poller_->Wake(self);
   }
 
  private:
+  // Whether all of the ticket has come. Not OK: it never will.
+  absl::StatusOr<bool> Receive(std::uint32_t events) {
+    EMBLA_ASSIGN_OR_RETURN(const std::uint32_t waits, link_->Prepare());
+    const bool is_over = (events & (EPOLLHUP | EPOLLERR)) != 0;
+    if (waits != 0 && is_over) return absl::UnavailableError("the peer closed the connection");
+    poller_->Change(number_, waits != 0 ? waits : std::uint32_t{EPOLLIN}, *this);
+    while (waits == 0 && size_ < bytes_.size()) {
+      const iovec place = {.iov_base = bytes_.data() + size_, .iov_len = bytes_.size() - size_};
+      const ssize_t count = link_->Receive({&place, 1});
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EAGAIN && !is_over) return false;
+      if (count <= 0) return absl::UnavailableError("the peer closed the connection");
+      size_ += static_cast<std::size_t>(count);
+    }
+    return size_ == bytes_.size();
+  }
+
+  void BeServed() {
+    poller_->Remove(number_, *this);
+    sockets_.Serve(std::move(link_), std::string(bytes_.data(), size_).substr(8), *poller_);
+  }
+
   DataSockets& sockets_;
-  FileDescriptor socket_;
+  Poller* poller_;  // The greeter, and when the ticket has been shown that of its requests.
+  std::unique_ptr<Link> link_;
+  const int number_ = link_->number();
   std::array<char, kGreetingBytes> bytes_{};
   std::size_t size_ = 0;
 };
@@ -101,39 +139,60 @@ class DataSockets::Listener final : public Poller::Watched {
     const bool leaves_reserve =
         static_cast<std::size_t>(socket.number()) + kDescriptorsReserved < DescriptorLimit();
     if (!leaves_reserve || !IsOwnUser(PeerAddressOf(socket.number()))) return;
-    std::erase_if(greetings_, [](const auto& greeting) { return greeting.expired(); });
-    if (greetings_.size() >= kGreetingsMax) {
-      if (const auto oldest = greetings_.front().lock()) oldest->Shutdown();
-      greetings_.pop_front();
-    }
-    const int number = socket.number();
-    const auto greeting = std::make_shared<Greeting>(sockets_, std::move(socket));
-    greetings_.push_back(greeting);
-    (void)sockets_.poller_->Add(number, EPOLLIN, greeting);
+    sockets_.Await(std::make_unique<Link>(std::move(socket)));
   }
 
   DataSockets& sockets_;
   const FileDescriptor socket_;
-  std::list<std::weak_ptr<Greeting>> greetings_;  // The oldest first.
 };
 
 absl::StatusOr<std::unique_ptr<DataSockets>> DataSockets::Start(DataContext& context,
                                                                 OpenStreams& open) {
   const std::string name = absl::StrCat("embla-", RandomHexId());
   EMBLA_ASSIGN_OR_RETURN(FileDescriptor socket, ListenOn(name));
-  EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<Poller> poller, Poller::Start());
+  EMBLA_ASSIGN_OR_RETURN(TlsContext tls, ServerContext(context.options.tls));
   std::unique_ptr<DataSockets> sockets(
-      new DataSockets(context, open, std::move(poller), absl::StrCat("@", name)));
+      new DataSockets(context, open, std::move(tls), absl::StrCat("@", name)));
+  const unsigned pollers =
+      std::clamp(std::thread::hardware_concurrency() / kCoresOfPoller, 1u, kPollersMax);
+  for (unsigned i = 0; i < pollers; ++i) {
+    EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<Poller> poller, Poller::Start());
+    sockets->pollers_.push_back(std::move(poller));
+  }
+  EMBLA_ASSIGN_OR_RETURN(sockets->greeter_, Poller::Start());
   const int number = socket.number();
-  EMBLA_RETURN_IF_ERROR(sockets->poller_->Add(
+  EMBLA_RETURN_IF_ERROR(sockets->greeter_->Add(
       number, EPOLLIN | EPOLLET, std::make_shared<Listener>(*sockets, std::move(socket))));
   return sockets;
 }
 
 DataSockets::~DataSockets() = default;
 
+void DataSockets::Take(FileDescriptor socket) { Await(Link::FromClient(std::move(socket), tls_)); }
+
+void DataSockets::Await(std::unique_ptr<Link> link) {
+  const auto greeting = std::make_shared<Greeting>(*this, std::move(link));
+  std::shared_ptr<Greeting> oldest;
+  {
+    MutexLock lock(mu_);
+    std::erase_if(greetings_, [](const auto& each) { return each.expired(); });
+    if (greetings_.size() >= kGreetingsMax) {
+      oldest = greetings_.front().lock();
+      greetings_.pop_front();
+    }
+    greetings_.push_back(greeting);
+  }
+  if (oldest != nullptr) oldest->End();
+  if (greeter_->Add(greeting->number(), 0, greeting).ok()) greeter_->Wake(greeting);
+}
+
+Poller& DataSockets::NextPoller() {
+  MutexLock lock(mu_);
+  return *pollers_[turn_++ % pollers_.size()];
+}
+
 wire::DataSocketOffer DataSockets::Offer(RequestStream& stream, const std::string& before) {
-  wire::DataSocketOffer offer{.address = address_, .ticket = RandomHexId()};
+  wire::DataSocketOffer offer{.address = address_, .ticket = RandomHexId(), .by_port = true};
   MutexLock lock(mu_);
   if (const auto found = offered_.find(before); found != offered_.end()) {
     // Its client has noticed the end of the socket before this end.
@@ -156,16 +215,19 @@ void DataSockets::Withdraw(const std::string& ticket, bool at_once) {
   }
 }
 
-void DataSockets::Serve(FileDescriptor socket, const std::string& ticket) {
+void DataSockets::Serve(std::unique_ptr<Link> link, const std::string& ticket, Poller& poller) {
   RequestStream* stream = nullptr;
   {
     MutexLock lock(mu_);
     const auto found = offered_.find(ticket);
-    if (found == offered_.end() || std::exchange(found->second.is_used, true)) return;
-    stream = found->second.stream;
-    if (!stream->BeginBeside()) return;
+    const bool is_offered = found != offered_.end() && !std::exchange(found->second.is_used, true);
+    if (is_offered) stream = found->second.stream;
+    // A ticket is for who has the stream.
+    const std::optional<Identity> shown = link->peer();
+    const bool is_stolen = is_offered && shown.has_value() && shown != stream->caller().identity;
+    if (!is_offered || is_stolen || !stream->BeginBeside()) return link->Shutdown();
   }
-  SocketStream::Serve(std::move(socket), *poller_, context_, open_, *this, ticket, *stream);
+  SocketStream::Serve(std::move(link), poller, context_, open_, *this, ticket, *stream);
 }
 
 void DataSockets::Add(const std::string& ticket, SocketStream& socket) {

@@ -1,17 +1,22 @@
-// A unix socket beside gRPC's port, by which the requests of open streams go on (docs/
-// data_sockets.md). Who connects shows a ticket that its stream was given, and is from then on what
-// the stream's caller is; nobody else is served. When the stream is over, so is the socket.
+// Sockets beside gRPC, by which the requests of open streams go on (docs/data_sockets.md): a unix
+// socket for this host, and connections of the node's port that greet with kHello for others. Who
+// connects shows a ticket that its stream was given, and is from then on what the stream's caller
+// is; nobody else is served. When the stream is over, so is the socket.
 #pragma once
 
+#include <cstddef>
+#include <list>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/mutex.h"
+#include "core/socket/link.h"
 #include "core/socket/poller.h"
 #include "core/wire/reply_codec.h"
 #include "server/rpc/data_context.h"
@@ -27,8 +32,11 @@ class DataSockets {
   // `context` and `open` are not owned and outlive this object. Unavailable: no descriptors.
   static absl::StatusOr<std::unique_ptr<DataSockets>> Start(DataContext& context,
                                                             OpenStreams& open);
-  // Every offer has been withdrawn, and every socket is over.
+  // Every offer has been withdrawn, and every socket is over. Take is not called any more.
   ~DataSockets();
+
+  // A connection of the node's port, which greets with kHello.
+  void Take(FileDescriptor socket);
 
   // An offer for one connection, by which requests of `stream` may go on. Withdraw has to follow.
   // `before` is the ticket of the stream's offer before this one, which is withdrawn with its
@@ -53,20 +61,29 @@ class DataSockets {
     SocketStream* socket = nullptr;  // Not owned; null before Add.
   };
 
-  DataSockets(DataContext& context, OpenStreams& open, std::unique_ptr<Poller> poller,
-              std::string address)
-      : context_(context), open_(open), address_(std::move(address)), poller_(std::move(poller)) {}
+  DataSockets(DataContext& context, OpenStreams& open, TlsContext tls, std::string address)
+      : context_(context), open_(open), tls_(std::move(tls)), address_(std::move(address)) {}
 
-  // A connection shows `ticket`. On the poller's thread.
-  void Serve(FileDescriptor socket, const std::string& ticket);
+  // A connection that has to show a ticket. On any thread.
+  void Await(std::unique_ptr<Link> link);
+  // The poller of the next connection.
+  Poller& NextPoller();
+  // A connection shows `ticket`. On the thread of `poller`.
+  void Serve(std::unique_ptr<Link> link, const std::string& ticket, Poller& poller);
 
   DataContext& context_;  // Not owned; outlives this object.
   OpenStreams& open_;     // Not owned; outlives this object.
+  const TlsContext tls_;  // Of the node's port.
   const std::string address_;
 
   Mutex mu_;  // Before that of a stream.
   absl::flat_hash_map<std::string, Offered> offered_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<Poller> poller_;  // Last: its thread uses the others.
+  std::list<std::weak_ptr<Greeting>> greetings_ ABSL_GUARDED_BY(mu_);  // The oldest first.
+  std::size_t turn_ ABSL_GUARDED_BY(mu_) = 0;
+  // Last: their threads use the others. Handshakes have one of their own, so that strangers cost
+  // trainers no time.
+  std::vector<std::unique_ptr<Poller>> pollers_;
+  std::unique_ptr<Poller> greeter_;
 };
 
 }  // namespace embla

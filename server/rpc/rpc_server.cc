@@ -124,15 +124,17 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
 
 absl::Status RpcServer::BeginAccepting() {
   if (acceptor_ != nullptr) return absl::OkStatus();
-  EMBLA_ASSIGN_OR_RETURN(
-      acceptor_, ConnectionAcceptor::Start(std::move(listening_), limits_, metrics_,
-                                           [this](int number) { return TakeConnection(number); }));
+  EMBLA_ASSIGN_OR_RETURN(acceptor_,
+                         ConnectionAcceptor::Start(
+                             std::move(listening_), limits_, metrics_,
+                             [this](int number) { return TakeConnection(number); }, take_frames_));
   return absl::OkStatus();
 }
 
 RpcServer::RpcServer(std::string address, const RpcServerOptions& options)
     : limits_(options.connections),
       metrics_(options.metrics),
+      take_frames_(options.take_frames),
       shares_(options.shares, options.metrics),
       unknown_calls_(options.port, options.answer_unknown),
       guard_(std::make_shared<AccessGuard>(options.tls, options.metrics)),

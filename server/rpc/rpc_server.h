@@ -53,6 +53,8 @@ struct RpcServerOptions {
   // Answers every call of a service that the server does not have. Empty: UNIMPLEMENTED. On any
   // thread, and until Shutdown returns.
   std::function<grpc::Status()> answer_unknown = {};
+  // See ConnectionAcceptor. Empty: every connection is gRPC's.
+  ConnectionAcceptor::TakeFrames take_frames = {};
   // Pings of a connection that come faster than this end it, when they come without data.
   absl::Duration ping_interval_min = absl::Seconds(5);
 };
@@ -90,7 +92,8 @@ class RpcServer {
   std::string TakeConnection(int number);
 
   const ConnectionLimits limits_;
-  Metrics* const metrics_;      // Not owned; may be null.
+  Metrics* const metrics_;  // Not owned; may be null.
+  const ConnectionAcceptor::TakeFrames take_frames_;
   ListeningSockets listening_;  // Until connections are taken in.
   ConnectionShares shares_;     // Shares of connections that may outlive server_ by a moment.
   UnknownCalls unknown_calls_;

@@ -7,12 +7,12 @@
 
 namespace embla {
 
-void SocketStream::Serve(FileDescriptor socket, Poller& poller, DataContext& context,
+void SocketStream::Serve(std::unique_ptr<Link> link, Poller& poller, DataContext& context,
                          OpenStreams& open, DataSockets& sockets, const std::string& ticket,
                          RequestStream& stream) {
   auto* const served = new SocketStream(context, open, sockets, ticket, stream);
   absl::StatusOr<std::shared_ptr<FrameSocket>> opened = FrameSocket::Open(
-      std::move(socket), *served, poller, wire::TextBytesMax(context.options.limits));
+      std::move(link), *served, poller, wire::TextBytesMax(context.options.limits));
   if (!opened.ok()) return served->OnClosed(opened.status());
   served->socket_ = *std::move(opened);
   sockets.Add(ticket, *served);

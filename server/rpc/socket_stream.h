@@ -19,11 +19,12 @@ namespace embla {
 
 class SocketStream final : private RequestStream, private FrameSocket::Owner {
  public:
-  // Takes requests from `socket`, which has shown the ticket, in place of `stream`, which has been
+  // Takes requests from `link`, which has shown the ticket, in place of `stream`, which has been
   // told (BeginBeside) and is told when it is over. Deletes itself. Everything else that is given
   // outlives `stream`. On the poller's thread.
-  static void Serve(FileDescriptor socket, Poller& poller, DataContext& context, OpenStreams& open,
-                    DataSockets& sockets, const std::string& ticket, RequestStream& stream);
+  static void Serve(std::unique_ptr<Link> link, Poller& poller, DataContext& context,
+                    OpenStreams& open, DataSockets& sockets, const std::string& ticket,
+                    RequestStream& stream);
 
   using RequestStream::Drain;
   // Ends the connection.

@@ -1,4 +1,8 @@
 // Data sockets, as a client in any language would use them: docs/data_sockets.md.
+#include <fcntl.h>
+#include <poll.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -12,8 +16,11 @@
 #include <gtest/gtest.h>
 
 #include "core/base/testing/status_matchers.h"
+#include "core/socket/link.h"
+#include "core/tls/testing/test_authority.h"
 #include "server/rpc/data_fixture.h"
 #include "server/rpc/data_socket_fixture.h"
+#include "server/rpc/http2_fixture.h"
 
 namespace embla {
 namespace {
@@ -130,6 +137,75 @@ TEST_F(SocketStreamTest, RequestsOfAStreamGoOnByIt) {
   EXPECT_EQ(reply.lookup().rows(), RowsOf({3}));
 }
 
+// From another host, as it were: the port of gRPC takes it, too.
+TEST_F(SocketStreamTest, ThePortTakesTheTicketAfterAGreeting) {
+  Start();
+  const v1::DataSocket offer = Ask();
+  ASSERT_TRUE(offer.by_port());
+  Peer peer(http2::Connect(server_->address()));
+  peer.Send("EMBLA/1\n" + ToBytes(offer.ticket(), {}));
+  EXPECT_TRUE(peer.Receive().has_value());
+  peer.Send(LookupFrame(10, {5, 6, 7}));
+  EXPECT_EQ(peer.Reply().second, RowsOf({5, 6, 7}));
+  for (const std::string& greeting :
+       {"EMBLA/2\n" + ToBytes(Ask().ticket(), {}), "E" + ToBytes(Ask().ticket(), {}),
+        "EMBLA/1\n" + ToBytes(std::string(32, '0'), {}), ToBytes(Ask().ticket(), {}),
+        std::string("EMBLA/1\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n0123456789012345678901234567890")}) {
+    Peer stranger(http2::Connect(server_->address()));
+    stranger.Send(greeting);
+    EXPECT_TRUE(stranger.IsOver()) << greeting;
+  }
+  // It speaks HTTP/2 all the while, and closes nobody who is slow to say what he speaks.
+  Peer slow(http2::Connect(server_->address()));
+  v1::LookupReply reply;
+  EXPECT_THAT(Lookup(LookupOf({1, 2}), reply), IsOk());
+  const std::string ticket = Ask().ticket();
+  slow.Send("EMBL");
+  slow.Send("A/1\n");
+  for (const char byte : ToBytes(ticket, {})) slow.Send(std::string(1, byte));
+  EXPECT_TRUE(slow.Receive().has_value());
+}
+
+// A blocking connection over TLS to the port, whose ticket is shown. False: it is not served.
+bool IsServedOverTls(const std::string& address, const TlsPtr& tls, const std::string& ticket) {
+  FileDescriptor socket = http2::Connect(address);
+  ::fcntl(socket.number(), F_SETFL, O_NONBLOCK);
+  const auto link = Link::ToServer(std::move(socket), ClientContext(tls).value(), {});
+  const auto await = [&](short events) {
+    pollfd polled{.fd = link->number(), .events = events, .revents = 0};
+    ::poll(&polled, 1, 10'000);
+  };
+  while (true) {
+    const absl::StatusOr<std::uint32_t> waits = link->Prepare();
+    if (!waits.ok()) return false;
+    if (*waits == 0) break;
+    await(static_cast<short>(*waits));
+  }
+  std::string frame = ToBytes(ticket, {});
+  const iovec piece = {.iov_base = frame.data(), .iov_len = frame.size()};
+  EXPECT_EQ(link->Send({&piece, 1}), static_cast<ssize_t>(frame.size()));
+  char welcome[8];
+  const iovec place = {.iov_base = welcome, .iov_len = sizeof(welcome)};
+  ssize_t count = link->Receive({&place, 1});
+  for (; count < 0 && errno == EAGAIN; count = link->Receive({&place, 1})) await(POLLIN);
+  return count == sizeof(welcome);
+}
+
+TEST_F(SocketStreamTest, OverTlsATicketIsGoodForItsTrainerAlone) {
+  const testing::TestAuthority authority;
+  tls_ = authority.Load(Role::kTrainer, "t1");
+  DataServiceOptions options;
+  options.tls = authority.Load(Role::kNode, "n1");
+  Start(options);
+  EXPECT_TRUE(IsServedOverTls(server_->address(), tls_, Ask().ticket()));
+  const std::string stolen = Ask().ticket();
+  EXPECT_FALSE(IsServedOverTls(server_->address(), authority.Load(Role::kTrainer, "t2"), stolen));
+  // Nor in the clear.
+  Peer peer(http2::Connect(server_->address()));
+  peer.Send("EMBLA/1\n" + ToBytes(Ask().ticket(), {}));
+  EXPECT_TRUE(peer.IsOver());
+}
+
 TEST_F(SocketStreamTest, OfferedToSessionsThatAsk) {
   Start();
   const std::unique_ptr<Stream> stream = stub_->Stream(context_.get());
@@ -209,7 +285,7 @@ TEST_F(SocketStreamTest, ConnectionsThatShowNothingMakeRoom) {
   Start();
   const v1::DataSocket offer = Ask();
   std::deque<Peer> silent;
-  for (int i = 0; i < 64; ++i) silent.emplace_back(offer.address());
+  for (int i = 0; i < 256; ++i) silent.emplace_back(offer.address());
   Peer peer(offer.address());
   EXPECT_TRUE(silent.front().IsOver());
   peer.Send(ToBytes(offer.ticket(), {}));

@@ -121,7 +121,7 @@ void Trainer::Reconnect() {
   options.timeout = kConnectTimeout;
   options.replica_group = GroupOf(options_.index);
   constexpr client::Transport kTransports[] = {client::Transport::kUnary, client::Transport::kAuto,
-                                               client::Transport::kStream};
+                                               client::Transport::kStream, client::Transport::kTcp};
   options.transport = kTransports[options_.index % std::size(kTransports)];
   options.retry_budget_ratio = 1;
   options.retry_budget_per_second = 1000;

@@ -52,7 +52,9 @@ class DataSocketsTest : public ::testing::Test {
 
   void TearDown() override { ClearFailpoints(); }
 
-  std::unique_ptr<Client> Connect(client::ConnectOptions options = {}) {
+  std::unique_ptr<Client> Connect(client::Transport transport = client::Transport::kAuto) {
+    client::ConnectOptions options;
+    options.transport = transport;
     options.timeout = kAwaitMax;
     // Each break fails several requests.
     options.retry_budget_ratio = 1;
@@ -105,14 +107,35 @@ class DataSocketsTest : public ::testing::Test {
     return sum;
   }
 
+  const TestAuthority authority_;
   std::unique_ptr<ProcessCluster> cluster_;
 };
 
-TEST_F(DataSocketsTest, NoCallFailsWhenTheyBreak) {
-  Start({});
+struct Way {
+  std::string name;
+  client::Transport transport = client::Transport::kAuto;
+  bool has_tls = false;
+};
+
+class DataSocketsByEachWay : public DataSocketsTest, public ::testing::WithParamInterface<Way> {
+ protected:
+  void StartWith(std::vector<std::string> shard_flags) {
+    Start({.shard_flags = std::move(shard_flags),
+           .authority = GetParam().has_tls ? &authority_ : nullptr});
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, DataSocketsByEachWay,
+                         ::testing::Values(Way{"Unix", client::Transport::kAuto, false},
+                                           Way{"Tcp", client::Transport::kTcp, false},
+                                           Way{"Tls", client::Transport::kTcp, true}),
+                         [](const ::testing::TestParamInfo<Way>& way) { return way.param.name; });
+
+TEST_P(DataSocketsByEachWay, NoCallFailsWhenTheyBreak) {
+  StartWith({});
   std::mt19937_64 random(embla::testing::TestSeed());
   std::vector<float> counts(kRows);
-  const std::unique_ptr<Client> client = Connect();
+  const std::unique_ptr<Client> client = Connect(GetParam().transport);
   ASSERT_NE(client, nullptr);
   constexpr std::uint64_t kBreaks = 40;
   std::uint64_t broken = 0;
@@ -128,7 +151,7 @@ TEST_F(DataSocketsTest, NoCallFailsWhenTheyBreak) {
   ExpectCounts(*client, counts);
   // The streams have gone on: so many breaks had so many sockets.
   EXPECT_EQ(Metric("embla_streams"), 2);
-  const std::unique_ptr<Client> another = Connect();
+  const std::unique_ptr<Client> another = Connect(GetParam().transport);
   ASSERT_NE(another, nullptr);
   for (int step = 0; step < 1000 && Metric("embla_data_sockets") < 2; ++step) {
     Count(*another, random, counts);
@@ -150,12 +173,12 @@ TEST_F(DataSocketsTest, AreLeftAloneByWhoDoesNotWantThem) {
 
 // A connection over TLS ends at its age, and so does the socket of each of its streams: who has
 // lost a certificate has lost both.
-TEST_F(DataSocketsTest, EndWithTheAgeOfTheirConnection) {
-  const TestAuthority authority;
-  Start({.shard_flags = {"--connection-age", "1"}, .authority = &authority});
+TEST_P(DataSocketsByEachWay, EndWithTheAgeOfTheirConnection) {
+  if (!GetParam().has_tls && GetParam().transport == client::Transport::kTcp) return;
+  Start({.shard_flags = {"--connection-age", "1"}, .authority = &authority_});
   std::mt19937_64 random(embla::testing::TestSeed());
   std::vector<float> counts(kRows);
-  const std::unique_ptr<Client> client = Connect();
+  const std::unique_ptr<Client> client = Connect(GetParam().transport);
   ASSERT_NE(client, nullptr);
   bool used = false;
   const absl::Time end = absl::Now() + absl::Seconds(8);

@@ -75,6 +75,7 @@ void AddClusterOptions(CLI::App& app, Settings& settings) {
   AddNamedOption(*group, "--transport", settings.transport,
                  {{"auto", client::Transport::kAuto},
                   {"stream", client::Transport::kStream},
+                  {"tcp", client::Transport::kTcp},
                   {"unary", client::Transport::kUnary}},
                  "How requests travel");
 }

@@ -38,9 +38,10 @@ enum class WireFormat : std::uint8_t { kFp32 = 1, kFp16 = 2, kBf16 = 3, kInt8 = 
 enum class Pooling : std::uint8_t { kNone = 1, kSum = 2, kMean = 3 };
 
 // kStream: one long-lived stream per node, many requests in flight. kUnary: one call per request.
-// kAuto: as kStream, and calls to nodes on this host go on by a unix socket, which is faster
-// (docs/data_sockets.md).
-enum class Transport : std::uint8_t { kStream = 1, kUnary = 2, kAuto = 3 };
+// kAuto: as kStream, and calls go on by a data socket, which is faster (docs/data_sockets.md): a
+// unix socket to nodes on this host, and a connection to the node's port elsewhere. kTcp: the same,
+// but by the port everywhere.
+enum class Transport : std::uint8_t { kStream = 1, kUnary = 2, kAuto = 3, kTcp = 4 };
 
 struct ConnectOptions {
   // host:port; of several coordinators all, with commas in between.

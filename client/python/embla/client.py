@@ -377,7 +377,7 @@ def connect(
     trainer: str = "",
     timeout: float = 10.0,
     wire: Wire = "fp32",
-    transport: Literal["auto", "stream", "unary"] = "auto",
+    transport: Literal["auto", "stream", "tcp", "unary"] = "auto",
     connections_per_node: int = 1,
     in_flight_bytes_max_per_node: int = 64 << 20,
     retry_budget_ratio: float = 0.1,
@@ -407,7 +407,8 @@ def connect(
         Number format of rows and gradients on the wire, unless a call states one.
     transport : str
         ``"stream"``: one long-lived stream per node. ``"unary"``: one call per request. ``"auto"``:
-        a stream, from which calls to nodes on this host go on by a unix socket.
+        a stream, from which calls go on by a data socket: a unix socket to nodes on this host, a
+        connection to the node's port elsewhere. ``"tcp"``: the same, but by the port everywhere.
     connections_per_node, in_flight_bytes_max_per_node, retry_budget_ratio
         Limits of the client.
     threads : int

@@ -65,8 +65,11 @@ client::Pooling PoolingFromName(std::string_view name) {
 
 client::Transport TransportFromName(std::string_view name) {
   using client::Transport;
-  static constexpr std::array<std::pair<std::string_view, Transport>, 3> kWords = {
-      {{"auto", Transport::kAuto}, {"stream", Transport::kStream}, {"unary", Transport::kUnary}}};
+  static constexpr std::array<std::pair<std::string_view, Transport>, 4> kWords = {
+      {{"auto", Transport::kAuto},
+       {"stream", Transport::kStream},
+       {"tcp", Transport::kTcp},
+       {"unary", Transport::kUnary}}};
   return FromName("transport", name, kWords);
 }
 

@@ -1,4 +1,4 @@
-// Tls for servers that use OpenSSL themselves.
+// Tls for connections that use OpenSSL themselves.
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,6 +28,7 @@ std::string ChainOf(X509_STORE_CTX& shown) {
 // `files` are those of a Tls.
 int ShowCertificate(SSL* connection, void* files) {
   const auto& own = *static_cast<const TlsFiles*>(files);
+  if (own.certificate.empty()) return 1;  // It has a token.
   SSL_certs_clear(connection);
   return SSL_use_certificate_chain_file(connection, own.certificate.c_str()) == 1 &&
          SSL_use_PrivateKey_file(connection, own.key_file().c_str(), SSL_FILETYPE_PEM) == 1;
@@ -35,27 +36,38 @@ int ShowCertificate(SSL* connection, void* files) {
 
 }  // namespace
 
-int Tls::Judge(X509_STORE_CTX* shown, void* self) {
-  const Tls& tls = *static_cast<const Tls*>(self);
-  const CertificateVerdict verdict = tls.authorities_->Verify(
-      ChainOf(*shown), TrustedAuthorities::Purpose::kClient, tls.identity_.cluster, absl::Now());
+int Tls::JudgeClient(X509_STORE_CTX* shown, void* self) {
+  return static_cast<const Tls*>(self)->Judge(*shown, TrustedAuthorities::Purpose::kClient);
+}
+
+int Tls::JudgeServer(X509_STORE_CTX* shown, void* self) {
+  return static_cast<const Tls*>(self)->Judge(*shown, TrustedAuthorities::Purpose::kServer);
+}
+
+int Tls::Judge(X509_STORE_CTX& shown, TrustedAuthorities::Purpose purpose) const {
+  const CertificateVerdict verdict =
+      authorities_->Verify(ChainOf(shown), purpose, identity_.cluster, absl::Now());
   if (verdict.status.ok()) return 1;
-  X509_STORE_CTX_set_error(shown, X509_V_ERR_APPLICATION_VERIFICATION);
+  X509_STORE_CTX_set_error(&shown, X509_V_ERR_APPLICATION_VERIFICATION);
   return 0;
 }
 
-void Tls::SetUpServer(SSL_CTX& context) const {
+void Tls::SetUpServer(SSL_CTX& context) const { SetUp(context, &Tls::JudgeClient); }
+
+void Tls::SetUpClient(SSL_CTX& context) const { SetUp(context, &Tls::JudgeServer); }
+
+void Tls::SetUp(SSL_CTX& context, int (*judge)(X509_STORE_CTX*, void*)) const {
   SSL_CTX_set_min_proto_version(&context, TLS1_2_VERSION);
-  // Nothing is remembered of a connection: each caller is judged anew.
+  // Nothing is remembered of a connection: each peer is judged anew.
   SSL_CTX_set_session_cache_mode(&context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(&context, SSL_OP_NO_TICKET);
   // OpenSSL's callbacks take what is theirs as void*; they change nothing.
   SSL_CTX_set_cert_cb(&context, &ShowCertificate, const_cast<TlsFiles*>(&files_));
   SSL_CTX_set_verify(&context, SSL_VERIFY_PEER, nullptr);
-  SSL_CTX_set_cert_verify_callback(&context, &Tls::Judge, const_cast<Tls*>(this));
+  SSL_CTX_set_cert_verify_callback(&context, judge, const_cast<Tls*>(this));
 }
 
-std::optional<Identity> CallerOf(const SSL& connection) {
+std::optional<Identity> PeerOf(const SSL& connection) {
   X509* const shown = SSL_get0_peer_certificate(&connection);
   if (shown == nullptr) return std::nullopt;
   const openssl::Bio text(BIO_new(BIO_s_mem()));
@@ -66,6 +78,14 @@ std::optional<Identity> CallerOf(const SSL& connection) {
   absl::StatusOr<Identity> identity = IdentityFrom(facts->uri);
   if (!identity.ok()) return std::nullopt;
   return *std::move(identity);
+}
+
+absl::Status CheckServer(const SSL& connection, const ExpectedPeer& expected) {
+  const std::optional<Identity> server = PeerOf(connection);
+  if (!server.has_value()) {
+    return absl::UnauthenticatedError("the server has shown no certificate");
+  }
+  return CheckServer(*server, expected);
 }
 
 }  // namespace embla

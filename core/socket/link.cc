@@ -1,0 +1,277 @@
+#include "core/socket/link.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/tls/openssl_handles.h"
+
+namespace embla {
+namespace {
+
+constexpr std::size_t kRecordBytes = 16 << 10;  // The most that TLS has in one.
+// Of records that are received with one call of the kernel.
+constexpr std::size_t kReadBufferBytes = 4 * (kRecordBytes + 512);
+
+int NumberOf(BIO* bio) {
+  return static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
+}
+
+// OpenSSL's own sockets raise SIGPIPE, which is the program's, not ours.
+int WriteTo(BIO* bio, const char* data, int size) {
+  const ssize_t sent =
+      ::send(NumberOf(bio), data, static_cast<std::size_t>(size), MSG_NOSIGNAL | MSG_DONTWAIT);
+  BIO_clear_retry_flags(bio);
+  if (sent < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+  return static_cast<int>(sent);
+}
+
+int ReadFrom(BIO* bio, char* data, int size) {
+  const ssize_t received =
+      ::recv(NumberOf(bio), data, static_cast<std::size_t>(size), MSG_DONTWAIT);
+  BIO_clear_retry_flags(bio);
+  if (received < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
+  return static_cast<int>(received);
+}
+
+long Control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+int Create(BIO* bio) {
+  BIO_set_init(bio, 1);
+  return 1;
+}
+
+// Never freed: it belongs to the program.
+const BIO_METHOD* SocketMethod() {
+  static const BIO_METHOD* const method = [] {
+    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
+    BIO_meth_set_create(made, &Create);
+    BIO_meth_set_write(made, &WriteTo);
+    BIO_meth_set_read(made, &ReadFrom);
+    BIO_meth_set_ctrl(made, &Control);
+    return made;
+  }();
+  return method;
+}
+
+template <typename SetUp>
+absl::StatusOr<TlsContext> MakeContext(const TlsPtr& tls, const SSL_METHOD* method,
+                                       const SetUp& set_up) {
+  if (tls == nullptr) return TlsContext();
+  SSL_CTX* const made = SSL_CTX_new(method);
+  if (made == nullptr) return openssl::Failed("make a context of TLS");
+  TlsContext context(made, [tls](SSL_CTX* owned) { SSL_CTX_free(owned); });
+  set_up(*made);
+  SSL_CTX_set_min_proto_version(made, TLS1_3_VERSION);
+  // The shorter key costs less, and is what gRPC prefers, too.
+  SSL_CTX_set_ciphersuites(
+      made, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
+  SSL_CTX_set_num_tickets(made, 0);
+  SSL_CTX_set_mode(made, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_read_ahead(made, 1);
+  SSL_CTX_set_default_read_buffer_len(made, kReadBufferBytes);
+  return context;
+}
+
+absl::Status Broken(const char* what, int error) {
+  return absl::UnavailableError(
+      absl::StrCat(what, ": ", error == 0 ? "the peer closed the connection" : strerror(error)));
+}
+
+}  // namespace
+
+absl::StatusOr<TlsContext> ServerContext(const TlsPtr& tls) {
+  return MakeContext(tls, TLS_server_method(),
+                     [&](SSL_CTX& context) { tls->SetUpServer(context); });
+}
+
+absl::StatusOr<TlsContext> ClientContext(const TlsPtr& tls) {
+  return MakeContext(tls, TLS_client_method(),
+                     [&](SSL_CTX& context) { tls->SetUpClient(context); });
+}
+
+void Link::FreeSsl::operator()(ssl_st* connection) const { SSL_free(connection); }
+
+Link::Link(FileDescriptor socket) : Link(std::move(socket), Greeting::kNone, nullptr, {}) {
+  is_ready_ = true;
+}
+
+std::unique_ptr<Link> Link::ToServer(FileDescriptor socket, const TlsContext& tls,
+                                     const ExpectedPeer& peer) {
+  return std::unique_ptr<Link>(new Link(std::move(socket), Greeting::kSend, tls, peer));
+}
+
+std::unique_ptr<Link> Link::FromClient(FileDescriptor socket, const TlsContext& tls) {
+  return std::unique_ptr<Link>(new Link(std::move(socket), Greeting::kReceive, tls, {}));
+}
+
+Link::Link(FileDescriptor socket, Greeting greeting, const TlsContext& tls, ExpectedPeer peer)
+    : socket_(std::move(socket)), greeting_(greeting), expected_(std::move(peer)), tls_(tls) {}
+
+Link::~Link() = default;
+
+absl::StatusOr<std::uint32_t> Link::Prepare() {
+  if (is_ready_) return 0;
+  if (greeted_ < kHello.size()) {
+    EMBLA_ASSIGN_OR_RETURN(const std::uint32_t waits, Greet());
+    if (waits != 0) return waits;
+  }
+  if (tls_ != nullptr) {
+    EMBLA_ASSIGN_OR_RETURN(const std::uint32_t waits, ShakeHands());
+    if (waits != 0) return waits;
+  }
+  is_ready_ = true;
+  return 0;
+}
+
+absl::StatusOr<std::uint32_t> Link::Greet() {
+  const bool sends = greeting_ == Greeting::kSend;
+  while (greeted_ < kHello.size()) {
+    const std::string_view left = kHello.substr(greeted_);
+    char came[kHello.size()];
+    const ssize_t count =
+        sends ? ::send(number(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT)
+              : ::recv(number(), came, left.size(), MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return std::uint32_t{sends ? EPOLLOUT : EPOLLIN};
+    if (count <= 0) return Broken("cannot greet", count == 0 ? 0 : errno);
+    const auto size = static_cast<std::size_t>(count);
+    if (!sends && left.substr(0, size) != std::string_view(came, size)) {
+      return absl::InvalidArgumentError("the peer does not greet as data sockets do");
+    }
+    greeted_ += size;
+  }
+  return 0;
+}
+
+absl::StatusOr<std::uint32_t> Link::ShakeHands() {
+  MutexLock lock(mu_);
+  if (ssl_ == nullptr) {
+    ssl_.reset(SSL_new(tls_.get()));
+    BIO* const bio = ssl_ == nullptr ? nullptr : BIO_new(SocketMethod());
+    if (bio == nullptr) return openssl::Failed("begin a handshake");
+    BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(number())));
+    SSL_set_bio(ssl_.get(), bio, bio);
+    greeting_ == Greeting::kSend ? SSL_set_connect_state(ssl_.get())
+                                 : SSL_set_accept_state(ssl_.get());
+  }
+  ERR_clear_error();
+  const int result = SSL_do_handshake(ssl_.get());
+  if (result != 1) {
+    const int error = SSL_get_error(ssl_.get(), result);
+    if (error == SSL_ERROR_WANT_READ) return std::uint32_t{EPOLLIN};
+    if (error == SSL_ERROR_WANT_WRITE) return std::uint32_t{EPOLLOUT};
+    return absl::UnauthenticatedError(Message(openssl::Failed("shake hands")));
+  }
+  // Before a word is said.
+  if (greeting_ == Greeting::kSend) EMBLA_RETURN_IF_ERROR(CheckServer(*ssl_, expected_));
+  return 0;
+}
+
+std::optional<Identity> Link::peer() {
+  if (tls_ == nullptr) return std::nullopt;
+  MutexLock lock(mu_);
+  return PeerOf(*ssl_);
+}
+
+ssize_t Link::Receive(std::span<const iovec> pieces) {
+  if (tls_ == nullptr) {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(pieces.data());
+    message.msg_iovlen = pieces.size();
+    return ::recvmsg(number(), &message, MSG_DONTWAIT);
+  }
+  MutexLock lock(mu_);
+  std::size_t total = 0;
+  for (const iovec& piece : pieces) {
+    std::size_t filled = 0;
+    while (filled < piece.iov_len) {
+      std::size_t count = 0;
+      ERR_clear_error();
+      errno = 0;
+      const int result = SSL_read_ex(ssl_.get(), static_cast<std::byte*>(piece.iov_base) + filled,
+                                     piece.iov_len - filled, &count);
+      if (result == 1) {
+        filled += count;
+        total += count;
+        continue;
+      }
+      if (total > 0) return static_cast<ssize_t>(total);  // The next call says what there is.
+      const int error = SSL_get_error(ssl_.get(), result);
+      if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
+        errno = EAGAIN;
+        return -1;
+      }
+      if (error == SSL_ERROR_SYSCALL && errno != 0) return -1;
+      if (error != SSL_ERROR_SSL) return 0;  // The end.
+      errno = EPROTO;
+      return -1;
+    }
+  }
+  return static_cast<ssize_t>(total);
+}
+
+ssize_t Link::Send(std::span<const iovec> pieces) {
+  if (tls_ == nullptr) {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(pieces.data());
+    message.msg_iovlen = pieces.size();
+    return ::sendmsg(number(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  MutexLock lock(mu_);
+  std::size_t total = 0;
+  std::size_t skip = 0;  // Of the first piece that is left.
+  while (!pieces.empty()) {
+    const auto* data = static_cast<const std::byte*>(pieces[0].iov_base) + skip;
+    std::size_t size = pieces[0].iov_len - skip;
+    if (size < kRecordBytes && pieces.size() > 1) {
+      record_.resize(kRecordBytes);
+      size = 0;
+      for (const iovec& piece : pieces) {
+        const std::size_t from = &piece == pieces.data() ? skip : 0;
+        const std::size_t count = std::min(piece.iov_len - from, kRecordBytes - size);
+        std::memcpy(record_.data() + size, static_cast<const std::byte*>(piece.iov_base) + from,
+                    count);
+        size += count;
+        if (size == kRecordBytes) break;
+      }
+      data = record_.data();
+    }
+    std::size_t count = 0;
+    ERR_clear_error();
+    errno = 0;
+    const int result = SSL_write_ex(ssl_.get(), data, std::min(size, kRecordBytes), &count);
+    if (result != 1) {
+      if (total > 0) break;  // The next call says what there is.
+      const int error = SSL_get_error(ssl_.get(), result);
+      const bool waits = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
+      if (waits || errno == 0) errno = waits ? EAGAIN : EPIPE;
+      return -1;
+    }
+    total += count;
+    skip += count;
+    while (!pieces.empty() && skip >= pieces[0].iov_len) {
+      skip -= pieces[0].iov_len;
+      pieces = pieces.subspan(1);
+    }
+  }
+  return static_cast<ssize_t>(total);
+}
+
+bool Link::HasReceived() {
+  if (tls_ == nullptr) return false;
+  MutexLock lock(mu_);
+  return SSL_has_pending(ssl_.get()) == 1;
+}
+
+}  // namespace embla

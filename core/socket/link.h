@@ -1,0 +1,87 @@
+// The bytes of a connected socket, in the clear or inside TLS.
+//
+// A connection to a port that speaks HTTP/2 as well begins with a greeting in the clear, kHello,
+// which says that frames follow, after a handshake where the port has TLS.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/mutex.h"
+#include "core/tls/tls.h"
+
+namespace embla {
+
+// Bytes 0 of HTTP/2's and of TLS's own greetings differ from it.
+inline constexpr std::string_view kHello = "EMBLA/1\n";
+
+// The settings of one end's connections over TLS; holds the Tls. Null: plaintext.
+using TlsContext = std::shared_ptr<ssl_ctx_st>;
+// `tls` may be null. Internal: OpenSSL has no memory.
+absl::StatusOr<TlsContext> ServerContext(const TlsPtr& tls);
+absl::StatusOr<TlsContext> ClientContext(const TlsPtr& tls);
+
+// Thread safety: one thread may receive while another sends; the rest is one thread's.
+class Link {
+ public:
+  // Is ready.
+  explicit Link(FileDescriptor socket);
+  // An end of a connection, which may still be on its way; `socket` does not block.
+  static std::unique_ptr<Link> ToServer(FileDescriptor socket, const TlsContext& tls,
+                                        const ExpectedPeer& peer);
+  static std::unique_ptr<Link> FromClient(FileDescriptor socket, const TlsContext& tls);
+  ~Link();
+
+  int number() const { return socket_.number(); }
+  // Greets, and shakes hands. 0: it is ready. Otherwise the events of epoll that it waits for, to
+  // be called again then. Unavailable, InvalidArgument, Unauthenticated: the connection is over.
+  absl::StatusOr<std::uint32_t> Prepare();
+  bool is_ready() const { return is_ready_; }
+  // Who the other end is, over TLS, once it is ready; nothing: it has shown no certificate.
+  std::optional<Identity> peer();
+
+  // As recvmsg and sendmsg on a socket that does not block.
+  ssize_t Receive(std::span<const iovec> pieces);
+  // What has begun to be sent is sent again, and more behind it, when the socket had no room.
+  ssize_t Send(std::span<const iovec> pieces);
+  // Bytes have been received that no event will tell of.
+  bool HasReceived();
+
+  void Shutdown() { ::shutdown(socket_.number(), SHUT_RDWR); }
+
+ private:
+  enum class Greeting : std::uint8_t { kNone, kSend, kReceive };
+  struct FreeSsl {
+    void operator()(ssl_st* connection) const;
+  };
+
+  Link(FileDescriptor socket, Greeting greeting, const TlsContext& tls, ExpectedPeer peer);
+  absl::StatusOr<std::uint32_t> Greet();
+  absl::StatusOr<std::uint32_t> ShakeHands();
+
+  const FileDescriptor socket_;
+  const Greeting greeting_;
+  const ExpectedPeer expected_;  // Of ToServer.
+  const TlsContext tls_;
+  std::size_t greeted_ = 0;  // Bytes of kHello.
+  bool is_ready_ = false;
+  // OpenSSL's objects are for one thread at a time.
+  Mutex mu_;
+  std::unique_ptr<ssl_st, FreeSsl> ssl_ ABSL_GUARDED_BY(mu_);  // Null: plaintext.
+  std::vector<std::byte> record_ ABSL_GUARDED_BY(mu_);         // Short pieces that go together.
+};
+
+}  // namespace embla
