@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures what TLS on every connection costs: a cluster of one node without it and one with it,
 # asked in turns by embla-bench for lookups and updates of 4096 ids, dim 64, fp32, four in flight.
-# "auto", the default, goes by a data socket on one host, which is outside TLS as shared memory
-# would be; "stream" by gRPC alone, as between hosts.
+# "auto", the default, goes by a unix socket on one host, which is outside TLS as shared memory
+# would be; "tcp" by a data socket as between hosts; "stream" by gRPC alone.
 #
 #   bench/tls_bench.sh [BIN_DIR]
 #
@@ -44,7 +44,7 @@ rate() {
 }
 for ((round = 0; round < ${EMBLA_ROUNDS:-5}; ++round)); do
   for share in 0 1; do
-    for transport in auto stream; do
+    for transport in auto tcp stream; do
       echo "$transport $share $(rate plain "$share" "$round" "$transport")" \
         "$(rate tls "$share" "$round" "$transport")"
     done
@@ -54,7 +54,7 @@ done >"$work/rates"
 # median: of the numbers in its input.
 median() { sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 printf '%-16s %14s %14s %6s\n' '' 'plain rows/s' 'TLS rows/s' ratio
-for transport in auto stream; do
+for transport in auto tcp stream; do
   for share in 0 1; do
     rows="$(awk -v t="$transport" -v s="$share" '$1 == t && $2 == s' "$work/rates")"
     awk -v n="$([[ "$share" == 0 ]] && echo lookups || echo updates), $transport" \

@@ -71,7 +71,7 @@ TEST(NodeDirectory, AClosedChannelStaysWhileSomebodyHoldsIt) {
   EXPECT_EQ(alive, 1);
 }
 
-// What holds it last may be a thread of the channel's own, which the channel waits for.
+// A thread of the channel's own may hold it last, for which the channel waits.
 TEST(NodeDirectory, AChannelThatSomebodyHoldsEndsWithTheDirectory) {
   int alive = 0;
   std::shared_ptr<NodeChannel> held;

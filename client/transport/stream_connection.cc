@@ -127,7 +127,7 @@ class StreamConnection::Stream final
     asks_ = asks_left_ > 0;
   }
 
-  // Of the node, in gRPC's words; a reply has come.
+  // The node's address in gRPC's words; a reply has come.
   std::string peer() const { return context_.peer(); }
   const grpc::Status& final_status() const { return final_status_; }
 
@@ -213,10 +213,13 @@ class StreamConnection::Socket final : public FrameSocket::Owner {
   void LetStreamAsk() {
     if (stream_ != nullptr) stream_->AskAgain(welcomed_);
   }
-  // No more calls; ends when those that wait are answered, which the node sees to.
+  // No more calls; ends when those that wait are answered, which the node sees to, or expire.
   void Leave() {
     stream_ = nullptr;
-    if (calls_.empty()) Shutdown();
+    ShutdownIfLeft();
+  }
+  void ShutdownIfLeft() {
+    if (stream_ == nullptr && calls_.empty()) Shutdown();
   }
   void Shutdown() {
     if (socket_ != nullptr) socket_->Shutdown();
@@ -279,7 +282,7 @@ absl::Status StreamConnection::Socket::EndFrame() {
     if (!call.has_value()) return absl::OkStatus();
     finished.push_back(*std::move(call));
     ++connection_.finishing_;
-    if (stream_ == nullptr && calls_.empty()) Shutdown();
+    ShutdownIfLeft();
   }
   connection_.Tell(std::move(finished));
   return absl::OkStatus();
@@ -401,6 +404,7 @@ void StreamConnection::ExpireCalls() {
     }
     for (const auto& socket : sockets_) {
       alarm_.NoLaterThan(socket->calls().Expire(now, finished));
+      socket->ShutdownIfLeft();
       if (now - socket->calls().late_since() > kLateMax) socket->Shutdown();
     }
     ++finishing_;

@@ -31,7 +31,7 @@ namespace embla::client {
 
 struct DataSocketOptions {
   Poller* poller = nullptr;  // Not owned; outlives the connection. Null: no data sockets.
-  TlsContext tls = nullptr;  // Of the node's port; null: plaintext.
+  TlsContext tls = nullptr;  // For the node's port; null: plaintext.
   std::string node = {};     // Over TLS, its name; empty: any node.
   bool on_this_host = true;  // By a unix socket, where it can be reached.
 };

@@ -1,5 +1,7 @@
 #include "core/socket/link.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -20,7 +22,7 @@ namespace embla {
 namespace {
 
 constexpr std::size_t kRecordBytes = 16 << 10;  // The most that TLS has in one.
-// Of records that are received with one call of the kernel.
+// Records that are received with one call of the kernel.
 constexpr std::size_t kReadBufferBytes = 4 * (kRecordBytes + 512);
 
 int NumberOf(BIO* bio) {
@@ -83,6 +85,19 @@ absl::StatusOr<TlsContext> MakeContext(const TlsPtr& tls, const SSL_METHOD* meth
   return context;
 }
 
+// A peer that has vanished without a word is noticed, unless the socket is no TCP's.
+void NoticeLoss(int number) {
+  const auto set = [&](int level, int option, int value) {
+    ::setsockopt(number, level, option, &value, sizeof(value));
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  // Longer than a node that is too busy to read.
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
+}
+
 absl::Status Broken(const char* what, int error) {
   return absl::UnavailableError(
       absl::StrCat(what, ": ", error == 0 ? "the peer closed the connection" : strerror(error)));
@@ -116,7 +131,9 @@ std::unique_ptr<Link> Link::FromClient(FileDescriptor socket, const TlsContext& 
 }
 
 Link::Link(FileDescriptor socket, Greeting greeting, const TlsContext& tls, ExpectedPeer peer)
-    : socket_(std::move(socket)), greeting_(greeting), expected_(std::move(peer)), tls_(tls) {}
+    : socket_(std::move(socket)), greeting_(greeting), expected_(std::move(peer)), tls_(tls) {
+  if (greeting_ != Greeting::kNone) NoticeLoss(number());
+}
 
 Link::~Link() = default;
 
@@ -230,7 +247,7 @@ ssize_t Link::Send(std::span<const iovec> pieces) {
   }
   MutexLock lock(mu_);
   std::size_t total = 0;
-  std::size_t skip = 0;  // Of the first piece that is left.
+  std::size_t skip = 0;  // Bytes of the first piece that is left.
   while (!pieces.empty()) {
     const auto* data = static_cast<const std::byte*>(pieces[0].iov_base) + skip;
     std::size_t size = pieces[0].iov_len - skip;

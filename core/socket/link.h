@@ -50,12 +50,12 @@ class Link {
   // be called again then. Unavailable, InvalidArgument, Unauthenticated: the connection is over.
   absl::StatusOr<std::uint32_t> Prepare();
   bool is_ready() const { return is_ready_; }
-  // Who the other end is, over TLS, once it is ready; nothing: it has shown no certificate.
+  // The other end's identity, over TLS, once it is ready; nothing: it has shown no certificate.
   std::optional<Identity> peer();
 
-  // As recvmsg and sendmsg on a socket that does not block.
+  // recvmsg and sendmsg on a socket that does not block.
   ssize_t Receive(std::span<const iovec> pieces);
-  // What has begun to be sent is sent again, and more behind it, when the socket had no room.
+  // After EAGAIN the next call has to begin with the same bytes, and may have more behind them.
   ssize_t Send(std::span<const iovec> pieces);
   // Bytes have been received that no event will tell of.
   bool HasReceived();
@@ -74,7 +74,7 @@ class Link {
 
   const FileDescriptor socket_;
   const Greeting greeting_;
-  const ExpectedPeer expected_;  // Of ToServer.
+  const ExpectedPeer expected_;  // By ToServer.
   const TlsContext tls_;
   std::size_t greeted_ = 0;  // Bytes of kHello.
   bool is_ready_ = false;

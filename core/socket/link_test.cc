@@ -88,7 +88,7 @@ TEST_P(LinkTest, BytesArriveAsTheyWereSentHoweverTheyAreCut) {
   std::string received(sent.size(), '\0');
   std::size_t sent_bytes = 0;
   std::size_t received_bytes = 0;
-  // What has begun to be sent is offered again from the same byte, and at least as much of it.
+  // Bytes that have been offered once are offered again, as Send wants it.
   std::size_t offered = 0;
   while (received_bytes < sent.size()) {
     if (sent_bytes < sent.size()) {

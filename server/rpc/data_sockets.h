@@ -73,7 +73,7 @@ class DataSockets {
 
   DataContext& context_;  // Not owned; outlives this object.
   OpenStreams& open_;     // Not owned; outlives this object.
-  const TlsContext tls_;  // Of the node's port.
+  const TlsContext tls_;  // For the node's port.
   const std::string address_;
 
   Mutex mu_;  // Before that of a stream.
