@@ -249,7 +249,10 @@ void ChaosCluster::Continue(int victim) {
 void ChaosCluster::FillDisk(int shard, int room_bytes) {
   rlim_t end = room_bytes;
   for (const fs::directory_entry& file : fs::directory_iterator(FileOf(shard, ".data"))) {
-    if (file.is_regular_file()) end = std::max<rlim_t>(end, file.file_size() + room_bytes);
+    // The node removes files meanwhile.
+    std::error_code gone;
+    const std::uintmax_t size = file.is_regular_file(gone) ? file.file_size(gone) : 0;
+    if (!gone) end = std::max<rlim_t>(end, size + room_bytes);
   }
   const MutexLock lock(mu_);
   const Process& process = ProcessOf(shard);

@@ -86,7 +86,7 @@ def test_nobody_listens():
         embla.connect("127.0.0.1:1", timeout=0)
     with pytest.raises(ValueError, match="timeout"):
         embla.connect("127.0.0.1:1", timeout=float("nan"))
-    with pytest.raises(ValueError, match="stream, unary"):
+    with pytest.raises(ValueError, match="auto, stream, tcp, unary"):
         embla.connect("127.0.0.1:1", transport="pigeon")
 
 
