@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,7 +25,9 @@
 #include "core/base/mutex.h"
 #include "core/base/split_mix.h"
 #include "core/base/testing/status_matchers.h"
+#include "core/socket/link.h"
 #include "core/socket/poller.h"
+#include "core/tls/testing/test_authority.h"
 #include "core/wire/frame.h"
 #include "core/wire/large_fields.h"
 
@@ -117,7 +120,7 @@ struct Behaviour {
 class End {
  public:
   // `poller` is not owned and outlives the end.
-  End(FileDescriptor descriptor, Poller& poller);
+  End(std::unique_ptr<Link> link, Poller& poller);
   ~End();
 
   // Requires: nothing is sent by this end, or wanted, yet.
@@ -259,9 +262,8 @@ class End::Owner final : public FrameSocket::Owner {
   std::vector<std::string> arrays_;
 };
 
-End::End(FileDescriptor descriptor, Poller& poller) : owner_(std::make_unique<Owner>(*this)) {
-  auto socket = FrameSocket::Open(std::make_unique<Link>(std::move(descriptor)), *owner_, poller,
-                                  kTextBytesMax);
+End::End(std::unique_ptr<Link> link, Poller& poller) : owner_(std::make_unique<Owner>(*this)) {
+  auto socket = FrameSocket::Open(std::move(link), *owner_, poller, kTextBytesMax);
   EXPECT_THAT(socket, IsOk());
   socket_ = *std::move(socket);
 }
@@ -277,14 +279,26 @@ std::array<FileDescriptor, 2> ConnectedPair() {
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
-// Two ends of one connection.
-struct Connection {
-  Connection(Poller& poller_of_a, Poller& poller_of_b)
-      : descriptors(ConnectedPair()),
-        a(std::move(descriptors[0]), poller_of_a),
-        b(std::move(descriptors[1]), poller_of_b) {}
+// Two ends of one connection, ready, or about to greet and shake hands.
+std::array<std::unique_ptr<Link>, 2> LinkedPair(bool has_tls) {
+  auto [a, b] = ConnectedPair();
+  if (!has_tls) return {std::make_unique<Link>(std::move(a)), std::make_unique<Link>(std::move(b))};
+  static const auto& authority = *new testing::TestAuthority();
+  static const TlsContext client =
+      ClientContext(authority.Load(Role::kTrainer, "t1")).value_or(nullptr);
+  static const TlsContext server =
+      ServerContext(authority.Load(Role::kNode, "n1")).value_or(nullptr);
+  return {Link::ToServer(std::move(a), client, {.role = Role::kNode}),
+          Link::FromClient(std::move(b), server)};
+}
 
-  std::array<FileDescriptor, 2> descriptors;
+struct Connection {
+  Connection(Poller& poller_of_a, Poller& poller_of_b, bool has_tls = false)
+      : links(LinkedPair(has_tls)),
+        a(std::move(links[0]), poller_of_a),
+        b(std::move(links[1]), poller_of_b) {}
+
+  std::array<std::unique_ptr<Link>, 2> links;
   End a;
   End b;
 };
@@ -345,14 +359,17 @@ bool AreInOrder(const std::vector<std::uint64_t>& numbers) {
   return true;
 }
 
-class FrameSocketSend : public FrameSocketTest, public ::testing::WithParamInterface<bool> {};
+// Whether each end has a poller of its own; whether they have TLS.
+class FrameSocketSend : public FrameSocketTest,
+                        public ::testing::WithParamInterface<std::tuple<bool, bool>> {};
 
 TEST_P(FrameSocketSend, FramesOfSeveralThreadsGoBothWaysAtOnce) {
   constexpr int kThreads = 3;
   constexpr int kFrames = 40;
   constexpr int kSent = kThreads * kFrames;
   constexpr int kNumbered = kThreads * (kFrames - kFrames / 8);
-  Connection connection(*poller_, GetParam() ? *other_poller_ : *poller_);
+  const auto [has_two, has_tls] = GetParam();
+  Connection connection(*poller_, has_two ? *other_poller_ : *poller_, has_tls);
   End* const ends[] = {&connection.a, &connection.b};
   for (End* const end : ends) {
     end->Behave({.wants_more = true});
@@ -384,8 +401,12 @@ TEST_P(FrameSocketSend, FramesOfSeveralThreadsGoBothWaysAtOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pollers, FrameSocketSend, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Two" : "One"; });
+INSTANTIATE_TEST_SUITE_P(Pollers, FrameSocketSend,
+                         ::testing::Combine(::testing::Bool(), ::testing::Bool()),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param) ? "Two" : "One") +
+                                  (std::get<1>(info.param) ? "Tls" : "");
+                         });
 
 TEST_F(FrameSocketTest, OnSentMaySendTheNextFrame) {
   constexpr int kFrames = 1000;
@@ -501,6 +522,7 @@ struct CloseCase {
   const char* name;
   bool by_sender;
   bool dies;
+  bool has_tls = false;
 };
 
 class FrameSocketClose : public FrameSocketTest, public ::testing::WithParamInterface<CloseCase> {
@@ -520,7 +542,7 @@ class FrameSocketClose : public FrameSocketTest, public ::testing::WithParamInte
 };
 
 TEST_P(FrameSocketClose, ShutdownWhileNothingIsWantedClosesBoth) {
-  Connection connection(*poller_, *other_poller_);
+  Connection connection(*poller_, *other_poller_, GetParam().has_tls);
   connection.a.Behave({.dies = GetParam().dies});
   connection.b.Behave({.dies = GetParam().dies});
   connection.a.socket().Send(FrameOf(1));
@@ -530,7 +552,7 @@ TEST_P(FrameSocketClose, ShutdownWhileNothingIsWantedClosesBoth) {
 }
 
 TEST_P(FrameSocketClose, ShutdownWhileFramesAreWantedClosesBoth) {
-  Connection connection(*poller_, *other_poller_);
+  Connection connection(*poller_, *other_poller_, GetParam().has_tls);
   for (End* const end : {&connection.a, &connection.b}) {
     end->Behave({.wants_more = true, .dies = GetParam().dies});
     end->socket().Want();
@@ -541,7 +563,7 @@ TEST_P(FrameSocketClose, ShutdownWhileFramesAreWantedClosesBoth) {
 }
 
 TEST_P(FrameSocketClose, ShutdownInTheMiddleOfAFrameClosesBoth) {
-  Connection connection(*poller_, *other_poller_);
+  Connection connection(*poller_, *other_poller_, GetParam().has_tls);
   connection.a.Behave({.dies = GetParam().dies});
   connection.b.Behave({.dies = GetParam().dies, .begin = [&] {
                          Closer(connection).socket().Shutdown();
@@ -559,7 +581,7 @@ TEST_P(FrameSocketClose, ShutdownWhileOtherThreadsSendClosesBoth) {
   constexpr int kRounds = 20;
   for (int round = 0; round < kRounds; ++round) {
     SCOPED_TRACE(round);
-    Connection connection(*poller_, *other_poller_);
+    Connection connection(*poller_, *other_poller_, GetParam().has_tls);
     connection.a.Behave({.dies = GetParam().dies});
     connection.b.Behave({.wants_more = true, .dies = GetParam().dies});
     connection.b.socket().Want();
@@ -586,7 +608,7 @@ TEST_P(FrameSocketClose, ShutdownWhileOtherThreadsSendClosesBoth) {
 }
 
 TEST_P(FrameSocketClose, NothingHappensAfterwards) {
-  Connection connection(*poller_, *other_poller_);
+  Connection connection(*poller_, *other_poller_, GetParam().has_tls);
   connection.a.Behave({.dies = GetParam().dies});
   connection.b.Behave({.dies = GetParam().dies});
   Closer(connection).socket().Shutdown();
@@ -607,7 +629,9 @@ INSTANTIATE_TEST_SUITE_P(All, FrameSocketClose,
                          ::testing::Values(CloseCase{"BySender", true, false},
                                            CloseCase{"ByReceiver", false, false},
                                            CloseCase{"BySenderAndOwnersDie", true, true},
-                                           CloseCase{"ByReceiverAndOwnersDie", false, true}),
+                                           CloseCase{"ByReceiverAndOwnersDie", false, true},
+                                           CloseCase{"BySenderOverTls", true, true, true},
+                                           CloseCase{"ByReceiverOverTls", false, true, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // --- Errors.
@@ -652,7 +676,7 @@ class FrameSocketPeer : public FrameSocketTest {
   FrameSocketPeer()
       : descriptors_(ConnectedPair()),
         peer_(std::move(descriptors_[0])),
-        end_(std::move(descriptors_[1]), *poller_) {
+        end_(std::make_unique<Link>(std::move(descriptors_[1])), *poller_) {
     end_.Behave({.wants_more = true, .dies = true});
   }
 

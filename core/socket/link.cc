@@ -188,7 +188,11 @@ absl::StatusOr<std::uint32_t> Link::ShakeHands() {
     const int error = SSL_get_error(ssl_.get(), result);
     if (error == SSL_ERROR_WANT_READ) return std::uint32_t{EPOLLIN};
     if (error == SSL_ERROR_WANT_WRITE) return std::uint32_t{EPOLLOUT};
-    return absl::UnauthenticatedError(Message(openssl::Failed("shake hands")));
+    const bool has_ended = error == SSL_ERROR_SYSCALL ||
+                           ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+    const absl::Status failed = openssl::Failed("shake hands");
+    return has_ended ? Broken("cannot shake hands", 0)
+                     : absl::UnauthenticatedError(Message(failed));
   }
   // Before a word is said.
   if (greeting_ == Greeting::kSend) EMBLA_RETURN_IF_ERROR(CheckServer(*ssl_, expected_));
