@@ -33,7 +33,7 @@ constexpr absl::Duration kPause = absl::Milliseconds(100);
 // How often connections are looked at, and how many at a time: channelz takes about 10 us for one.
 constexpr absl::Duration kLook = absl::Milliseconds(250);
 constexpr std::size_t kLooksMax = 128;
-// Whoever says nothing for so long is gRPC's.
+// A connection that is silent for so long is gRPC's.
 constexpr absl::Duration kSilent = absl::Seconds(2);
 // Refusals come in floods: one line of log per so long.
 constexpr absl::Duration kTell = absl::Seconds(10);

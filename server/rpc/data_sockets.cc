@@ -216,6 +216,7 @@ void DataSockets::Withdraw(const std::string& ticket, bool at_once) {
 }
 
 void DataSockets::Serve(std::unique_ptr<Link> link, const std::string& ticket, Poller& poller) {
+  const std::optional<Identity> shown = link->peer();
   RequestStream* stream = nullptr;
   {
     MutexLock lock(mu_);
@@ -223,7 +224,6 @@ void DataSockets::Serve(std::unique_ptr<Link> link, const std::string& ticket, P
     const bool is_offered = found != offered_.end() && !std::exchange(found->second.is_used, true);
     if (is_offered) stream = found->second.stream;
     // A ticket is for who has the stream.
-    const std::optional<Identity> shown = link->peer();
     const bool is_stolen = is_offered && shown.has_value() && shown != stream->caller().identity;
     if (!is_offered || is_stolen || !stream->BeginBeside()) return link->Shutdown();
   }
