@@ -368,6 +368,42 @@ TEST_P(StreamTest, BrokenStreamFailsItsCallsAndAnotherOneIsOpened) {
   EXPECT_EQ(service_.streams(), 2);
 }
 
+TEST_P(StreamTest, ANodeThatHasRefusedIsAskedBeforeGradientsTravel) {
+  constexpr std::size_t kGradientBytes = std::size_t{256} << 10;
+  const PlainServer server(service_, "127.0.0.1:0");
+  const auto channel = Connect(server.address());
+  const auto update = [&](std::size_t bytes) {
+    NodeUpdate request;
+    request.gradients = Buffer::Allocate(bytes);
+    std::memset(request.gradients.data(), 7, bytes);
+    auto [done, reply] = Promised();
+    channel->Update(std::move(request), absl::Now() + absl::Seconds(60), std::move(done));
+    return reply.get();
+  };
+  const auto refusal = [](const NodeReply& reply) {
+    return absl::IsResourceExhausted(reply.status);
+  };
+  EXPECT_EQ(update(kGradientBytes).status, absl::OkStatus());
+  EXPECT_GT(service_.last_bytes(), kGradientBytes);
+
+  service_.SetStatus({grpc::StatusCode::RESOURCE_EXHAUSTED, "no room"});
+  EXPECT_TRUE(refusal(update(kGradientBytes)));
+  EXPECT_GT(service_.last_bytes(), kGradientBytes) << "nobody could know";
+  const NodeReply asked = update(kGradientBytes);
+  EXPECT_TRUE(refusal(asked));
+  EXPECT_LT(service_.last_bytes(), 1000u);
+  EXPECT_LT(asked.sent_bytes, 1000u);
+  EXPECT_TRUE(refusal(update(1000)));
+  EXPECT_GT(service_.last_bytes(), 1000u) << "too small to ask for";
+
+  service_.SetStatus(grpc::Status::OK);
+  const NodeReply sent = update(kGradientBytes);
+  EXPECT_EQ(sent.status, absl::OkStatus());
+  EXPECT_GT(sent.sent_bytes, kGradientBytes);
+  ASSERT_EQ(service_.updates().size(), 2u);
+  EXPECT_EQ(service_.updates()[1].gradients(), std::string(kGradientBytes, 7));
+}
+
 TEST_P(StreamTest, DestructorWaitsForCallsInFlight) {
   const PlainServer server(service_, "127.0.0.1:0");
   auto channel = Connect(server.address());

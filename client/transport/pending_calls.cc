@@ -19,8 +19,11 @@ absl::Status PendingCalls::CheckRows(const Pending& pending) {
       absl::StrCat("the reply has ", pending.rows_bytes, " bytes of rows, not ", expected));
 }
 
-void PendingCalls::Add(std::uint64_t sequence, DataRequest request, std::size_t sent_bytes) {
-  calls_.emplace(sequence, Pending{.request = std::move(request), .sent_bytes = sent_bytes});
+void PendingCalls::Add(std::uint64_t sequence, DataRequest request, std::size_t sent_bytes,
+                       std::optional<wire::SplitMessage> withheld) {
+  calls_.emplace(sequence, Pending{.request = std::move(request),
+                                   .sent_bytes = sent_bytes,
+                                   .withheld = std::move(withheld)});
 }
 
 std::byte* PendingCalls::PlaceRows(std::uint64_t sequence, std::size_t size) {
@@ -39,6 +42,18 @@ std::byte* PendingCalls::PlaceRows(std::uint64_t sequence, std::size_t size) {
   return nullptr;
 }
 
+std::optional<wire::SplitMessage> PendingCalls::TakeWithheld(const wire::StreamReply& reply,
+                                                             std::size_t bytes) {
+  const auto entry = calls_.find(reply.sequence);
+  if (entry == calls_.end() || reply.kind != wire::StreamReply::Kind::kLookup) return std::nullopt;
+  Pending& pending = entry->second;
+  std::optional<wire::SplitMessage> message = std::exchange(pending.withheld, std::nullopt);
+  if (!message.has_value()) return std::nullopt;
+  pending.received_bytes += bytes;
+  pending.sent_bytes += message->bytes();
+  return message;
+}
+
 std::optional<FinishedCall> PendingCalls::Receive(wire::StreamReply reply, std::size_t bytes) {
   const auto entry = calls_.find(reply.sequence);
   if (entry == calls_.end()) return std::nullopt;  // Its deadline has passed.
@@ -50,7 +65,7 @@ std::optional<FinishedCall> PendingCalls::Receive(wire::StreamReply reply, std::
   absl::Status status = reply.status;
   if (status.ok()) {
     const bool is_lookup = reply.kind == wire::StreamReply::Kind::kLookup;
-    if (is_lookup != pending.request.is_lookup()) {
+    if (is_lookup != pending.request.is_lookup() || pending.withheld.has_value()) {
       status = absl::InternalError("the reply is of another kind than the request");
     } else if (!is_lookup || reply.refused.empty()) {
       status = CheckRows(pending);

@@ -27,11 +27,15 @@ struct FinishedCall {
 
 class PendingCalls {
  public:
-  void Add(std::uint64_t sequence, DataRequest request, std::size_t sent_bytes);
+  // `withheld`: the message of a request that was only asked for.
+  void Add(std::uint64_t sequence, DataRequest request, std::size_t sent_bytes,
+           std::optional<wire::SplitMessage> withheld = std::nullopt);
 
   // Memory for the next `size` bytes of rows of a call, which is not expired before Receive has
   // seen the whole message. Null: nobody waits for them.
   std::byte* PlaceRows(std::uint64_t sequence, std::size_t size);
+  // The message that may be sent now that its node has answered so.
+  std::optional<wire::SplitMessage> TakeWithheld(const wire::StreamReply& reply, std::size_t bytes);
   // A message of `bytes` bytes has come, and its rows are placed. Returns the call that it ends.
   std::optional<FinishedCall> Receive(wire::StreamReply reply, std::size_t bytes);
 
@@ -51,6 +55,7 @@ class PendingCalls {
     std::size_t rows_bytes = 0;  // Received so far.
     bool too_many_rows = false;
     bool receiving = false;  // A message is being copied.
+    std::optional<wire::SplitMessage> withheld;
   };
 
   static FinishedCall Finish(Pending pending, absl::Status status);

@@ -22,6 +22,7 @@
 #include "absl/strings/str_replace.h"
 #include "client/transport/request_bytes.h"
 #include "core/base/file_descriptor.h"
+#include "core/base/retry_hint.h"
 #include "core/base/text.h"
 #include "core/socket/frame_socket.h"
 #include "core/wire/frame.h"
@@ -38,6 +39,19 @@ constexpr std::size_t kReplyTextBytesMax = std::size_t{4} << 20;
 // A reply that stops in its middle breaks its connection so long after its call's deadline.
 constexpr absl::Duration kLateMax = absl::Seconds(1);
 constexpr int kAsksMax = 16;  // For a data socket, without one that serves.
+
+// The node is asked first for so long after it has refused a request, and when that was welcome
+// again.
+constexpr absl::Duration kAsksFirstFor = absl::Seconds(10);
+// A node receives a smaller request at hardly more than the cost of the question.
+constexpr std::size_t kAskedBytesMin = std::size_t{64} << 10;
+// A message has at most so much around its fields, in whatever way it goes.
+constexpr std::size_t kFieldHeadsBytesMax = 128;
+
+// Contributions are kept by other rules than other updates, and hold up those who wait for them.
+bool IsWorthAsking(const DataRequest& request) {
+  return !request.is_lookup() && !request.is_contribution() && request.bytes() >= kAskedBytesMin;
+}
 
 std::uint32_t MillisecondsUntil(absl::Time deadline, absl::Time now) {
   const std::int64_t left = absl::ToInt64Milliseconds(deadline - now);
@@ -185,15 +199,10 @@ bool StreamConnection::Stream::Receive() {
     connection_.TakeOffer(*this, reply->offer);
     return true;
   }
-  std::vector<FinishedCall> finished;
-  {
+  if (const auto message = connection_.TakeReply(calls_, *std::move(reply), bytes)) {
     MutexLock lock(connection_.mu_);
-    auto call = calls_.Receive(*std::move(reply), bytes);
-    if (!call.has_value()) return true;
-    finished.push_back(*std::move(call));
-    ++connection_.finishing_;
+    if (open_) Write(wire::Join(*message));
   }
-  connection_.Tell(std::move(finished));
   return true;
 }
 
@@ -271,20 +280,16 @@ absl::Status StreamConnection::Socket::BeginFrame(std::string_view text,
 
 absl::Status StreamConnection::Socket::EndFrame() {
   socket_->Want();
-  std::vector<FinishedCall> finished;
-  {
+  if (reply_bytes_ == 0) {
     MutexLock lock(connection_.mu_);
-    if (reply_bytes_ == 0) {
-      welcomed_ = true;
-      return absl::OkStatus();
-    }
-    auto call = calls_.Receive(std::move(reply_), reply_bytes_);
-    if (!call.has_value()) return absl::OkStatus();
-    finished.push_back(*std::move(call));
-    ++connection_.finishing_;
-    ShutdownIfLeft();
+    welcomed_ = true;
+    return absl::OkStatus();
   }
-  connection_.Tell(std::move(finished));
+  if (const auto message = connection_.TakeReply(calls_, std::move(reply_), reply_bytes_)) {
+    socket_->Send(wire::MakeFrame(*message));
+  }
+  MutexLock lock(connection_.mu_);
+  ShutdownIfLeft();
   return absl::OkStatus();
 }
 
@@ -350,17 +355,41 @@ void StreamConnection::TakeOffer(Stream& stream, const wire::DataSocketOffer& of
   opened->Want();
 }
 
+std::optional<wire::SplitMessage> StreamConnection::TakeReply(PendingCalls& calls,
+                                                              wire::StreamReply reply,
+                                                              std::size_t bytes) {
+  std::vector<FinishedCall> finished;
+  {
+    MutexLock lock(mu_);
+    if (auto message = calls.TakeWithheld(reply, bytes)) return message;
+    auto call = calls.Receive(std::move(reply), bytes);
+    if (!call.has_value()) return std::nullopt;
+    if (const absl::Status& status = call->reply.status; absl::IsResourceExhausted(status)) {
+      asks_first_until_ = timer_.Now() + RetryAfterOf(status) + kAsksFirstFor;
+    }
+    finished.push_back(*std::move(call));
+    ++finishing_;
+  }
+  Tell(std::move(finished));
+  return std::nullopt;
+}
+
 void StreamConnection::Send(DataRequest request) {
+  const absl::Time now = timer_.Now();
   wire::StreamCall call;
-  call.deadline_ms = MillisecondsUntil(request.deadline, timer_.Now());
+  call.deadline_ms = MillisecondsUntil(request.deadline, now);
+  bool asks_first = false;
   {
     MutexLock lock(mu_);
     call.sequence = ++last_sequence_;
+    asks_first = now < asks_first_until_ && IsWorthAsking(request);
     if (Stream* const stream = OpenStream(); stream != nullptr && options_.poller != nullptr) {
       call.asks_data_socket = stream->asks();
       stream->set_asked();
     }
   }
+  wire::StreamCall ask = call;
+  if (asks_first) call.asks_data_socket = false;
   wire::SplitMessage message;
   if (request.is_lookup()) {
     auto& lookup = std::get<NodeLookup>(request.call);
@@ -368,6 +397,13 @@ void StreamConnection::Send(DataRequest request) {
   } else {
     auto& update = std::get<NodeUpdate>(request.call);
     message = wire::EncodeStreamUpdate(call, update.batch, PayloadOf(update));
+  }
+  std::optional<wire::SplitMessage> withheld;
+  if (asks_first) {
+    ask.reserve = {.bytes = message.bytes() + kFieldHeadsBytesMax,
+                   .ids = RowsOf(std::get<NodeUpdate>(request.call).batch)};
+    withheld = std::exchange(
+        message, wire::EncodeStreamLookup(ask, ShowingLookup(request), {}, kFrameBytesMax));
   }
   const std::size_t sent_bytes = message.bytes();
   std::shared_ptr<FrameSocket> by_socket;
@@ -377,14 +413,14 @@ void StreamConnection::Send(DataRequest request) {
     if (stream != nullptr) alarm_.NoLaterThan(request.deadline);
     if (Socket* const socket = OpenSocket(); socket != nullptr) {
       by_socket = socket->socket();
-      socket->calls().Add(call.sequence, std::move(request), sent_bytes);
+      socket->calls().Add(call.sequence, std::move(request), sent_bytes, std::move(withheld));
     } else if (stream != nullptr) {
       // The node reads one message of a stream after the other, so it knows the session in time.
       if (!stream->has_written() && sent_bytes > kFirstMessageBytesMax) {
         stream->Write(wire::Join(wire::EncodeStreamLookup(
             {.sequence = ++last_sequence_}, ShowingLookup(request), {}, kFrameBytesMax)));
       }
-      stream->calls().Add(call.sequence, std::move(request), sent_bytes);
+      stream->calls().Add(call.sequence, std::move(request), sent_bytes, std::move(withheld));
       stream->Write(wire::Join(message));
       return;
     }

@@ -3,6 +3,9 @@
 // Where the node offers a data socket (docs/data_sockets.md), further calls go by it once it is
 // connected, and the stream stays open beside it. When it breaks, they go by the stream again.
 //
+// A node that has refused a request for want of room is asked for some, for a while, before an
+// update's gradients are sent (docs/protocol.md, "Asking first").
+//
 // A broken stream or socket fails its calls with Unavailable; the next call opens another stream
 // (gRPC itself backs off between attempts to connect). Rows are copied once, from where they were
 // received to where the request wants them, and by a data socket not even that.
@@ -11,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +23,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "client/transport/data_request.h"
 #include "client/transport/pending_calls.h"
 #include "client/transport/timer.h"
@@ -59,6 +64,10 @@ class StreamConnection final : public DataConnection {
   // Null: there is none, or none yet.
   Socket* OpenSocket() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeOffer(Stream& stream, const wire::DataSocketOffer& offer);
+  // A reply to one of `calls` has come, in `bytes` bytes, and its rows are placed. Returns what is
+  // to be sent now.
+  std::optional<wire::SplitMessage> TakeReply(PendingCalls& calls, wire::StreamReply reply,
+                                              std::size_t bytes);
   void ExpireCalls();
   void OnStreamOver(Stream* stream);
   void OnSocketOver(Socket* socket, const absl::Status& why);
@@ -73,6 +82,8 @@ class StreamConnection final : public DataConnection {
   CondVar changed_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::uint64_t last_sequence_ ABSL_GUARDED_BY(mu_) = 0;
+  // Until then the node is asked first whether an update is welcome.
+  absl::Time asks_first_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   int finishing_ ABSL_GUARDED_BY(mu_) = 0;  // Threads that run done functions.
   // At most one of each is open; the others wait for the last word.
   std::vector<std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);

@@ -75,6 +75,10 @@ class RandomRequest {
     request.set_deadline_ms(static_cast<std::uint32_t>(random_() >> (32 + Below(32))));
     if (Chance(50)) {
       *request.mutable_lookup() = Lookup();
+      if (request.lookup().parts().empty() && Chance(50)) {
+        request.set_reserve_bytes(1 + Below(1 << 20));
+        request.set_reserve_ids(Below(1 << 20));
+      }
     } else {
       *request.mutable_update() = Update();
     }

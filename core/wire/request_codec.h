@@ -58,10 +58,17 @@ UpdatePayload SharePayload(const UpdateBatch& batch, const std::shared_ptr<const
 grpc::ByteBuffer EncodeLookupRequest(const LookupBatch& batch, const LookupPayload& payload);
 grpc::ByteBuffer EncodeUpdateRequest(const UpdateBatch& batch, const UpdatePayload& payload);
 
+// Room that is asked for before an update is sent.
+struct Reservation {
+  std::uint64_t bytes = 0;  // The update's message; 0: nothing is asked for.
+  std::uint64_t ids = 0;    // In all its parts.
+};
+
 struct StreamCall {
   std::uint64_t sequence = 0;
   std::uint32_t deadline_ms = 0;  // Time the server has; 0: the server's own maximum.
   bool asks_data_socket = false;  // For an offer to go on by a data socket.
+  Reservation reserve = {};
 };
 // frame_bytes_max 0 asks for the reply in one piece.
 SplitMessage EncodeStreamLookup(const StreamCall& call, const LookupBatch& batch,
@@ -98,7 +105,8 @@ struct StreamRequest {
   std::uint64_t sequence = 0;
   std::uint32_t deadline_ms = 0;
   bool asks_data_socket = false;
-  bool is_update = false;  // Else a lookup, or neither.
+  Reservation reserve = {};  // Beside a lookup without parts.
+  bool is_update = false;    // Else a lookup, or neither.
   absl::StatusOr<std::variant<LookupCall, UpdateCall>> call;
 };
 absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, BufferPool& pool,

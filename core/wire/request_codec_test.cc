@@ -44,7 +44,8 @@ v1::UpdateRequest Again(const UpdateCall& call) {
 
 // Requires: request.call.ok().
 SplitMessage Encoded(const StreamRequest& request) {
-  const StreamCall call{request.sequence, request.deadline_ms, request.asks_data_socket};
+  const StreamCall call{request.sequence, request.deadline_ms, request.asks_data_socket,
+                        request.reserve};
   if (const auto* lookup = std::get_if<LookupCall>(&*request.call)) {
     return EncodeStreamLookup(call, lookup->batch, GatherPayload(lookup->batch),
                               lookup->frame_bytes_max);

@@ -412,14 +412,33 @@ StreamRequest Begin(const v1::StreamRequest& envelope) {
   return {.sequence = envelope.sequence(),
           .deadline_ms = envelope.deadline_ms(),
           .asks_data_socket = envelope.asks_data_socket(),
+          .reserve = {.bytes = envelope.reserve_bytes(), .ids = envelope.reserve_ids()},
           .call = absl::InvalidArgumentError("neither lookup nor update is set")};
 }
 
+// Requires: request.call.ok(), and room is asked for.
+absl::Status CheckReservation(const StreamRequest& request, const RequestLimits& limits) {
+  if (request.is_update || !std::get<LookupCall>(*request.call).batch.parts.empty()) {
+    return absl::InvalidArgumentError("room is asked for beside a lookup without parts only");
+  }
+  const Reservation& reserve = request.reserve;
+  if (reserve.bytes <= limits.request_bytes_max && reserve.ids <= limits.ids_max) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "room is asked for an update of ", reserve.bytes, " bytes and ", reserve.ids,
+      " ids, at most ", limits.request_bytes_max, " and ", limits.ids_max, " allowed"));
+}
+
 template <typename Call>
-void Fill(StreamRequest& request, absl::StatusOr<Call> call) {
+void Fill(StreamRequest& request, absl::StatusOr<Call> call, const RequestLimits& limits) {
   request.is_update = std::is_same_v<Call, UpdateCall>;
   if (call.ok()) {
     request.call = *std::move(call);
+    if (request.reserve.bytes == 0) return;
+    if (absl::Status status = CheckReservation(request, limits); !status.ok()) {
+      request.call = std::move(status);
+    }
   } else {
     request.call = call.status();
   }
@@ -479,9 +498,9 @@ absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, Buffe
                          DecodeNested(bytes, calls, place, detail::LimitsFor(limits), envelope));
   StreamRequest request = Begin(envelope);
   if (number == v1::StreamRequest::kLookupFieldNumber) {
-    Fill(request, ToCall(lookup, limits));
+    Fill(request, ToCall(lookup, limits), limits);
   } else if (number == v1::StreamRequest::kUpdateFieldNumber) {
-    Fill(request, ToCall(update, limits));
+    Fill(request, ToCall(update, limits), limits);
   }
   if (request.call.ok()) {
     if (absl::Status status = AttachArrays(std::move(memory), *request.call); !status.ok()) {
@@ -500,9 +519,9 @@ absl::StatusOr<StreamRequest> DecodeStreamText(std::string_view text, const Requ
   EMBLA_RETURN_IF_ERROR(DecodeText(text, detail::LimitsFor(limits), message));
   StreamRequest request = Begin(message);
   if (message.has_lookup()) {
-    Fill(request, ToCall(message.lookup(), limits));
+    Fill(request, ToCall(message.lookup(), limits), limits);
   } else if (message.has_update()) {
-    Fill(request, ToCall(message.update(), limits));
+    Fill(request, ToCall(message.update(), limits), limits);
   }
   return request;
 }

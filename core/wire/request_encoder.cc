@@ -105,6 +105,8 @@ v1::StreamRequest Envelope(const StreamCall& call) {
   envelope.set_sequence(call.sequence);
   envelope.set_deadline_ms(call.deadline_ms);
   envelope.set_asks_data_socket(call.asks_data_socket);
+  envelope.set_reserve_bytes(call.reserve.bytes);
+  envelope.set_reserve_ids(call.reserve.ids);
   return envelope;
 }
 

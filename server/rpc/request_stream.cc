@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "server/rpc/request_origin.h"
 
@@ -109,37 +110,49 @@ RequestStream::Arrival RequestStream::Begin(wire::StreamRequest& request, std::s
                                                           : absl::Milliseconds(request.deadline_ms),
                                  context_.options.deadline_max);
   absl::Status& status = arrival.status;
-  if (status.ok()) status = CheckOrigin(*request.call);
-  InFlightHolder holder = HolderOf(caller_.connection);
-  std::size_t rows = 0;
-  std::size_t bytes_beside = 0;
+  if (status.ok()) status = CheckOrigin(request);
+  Need need{.holder = HolderOf(caller_.connection)};
   if (status.ok()) {
-    holder = ShownHolder(*request.call);
+    need.holder = ShownHolder(*request.call);
     std::visit(
         [&](auto& call) {
-          rows = RowsOf(call.batch);
+          need.rows = RowsOf(call.batch);
           in_flight.trace = context_.traces.Begin(call.batch, in_flight.start);
         },
         *request.call);
-    if (request.asks_data_socket && holder.has_session) {
+    if (request.asks_data_socket && need.holder.has_session) {
       if (const auto offer = OfferDataSocket()) Send({wire::EncodeStreamOffer(*offer)});
     }
   }
   if (request.call.ok() && !request.is_update) {
     const auto& lookup = std::get<wire::LookupCall>(*request.call);
     in_flight.bytes += lookup.reply_bytes;
-    bytes_beside = lookup.staged_bytes;
+    need.bytes = lookup.staged_bytes;
   }
-  const absl::Status admitted = Admit(in_flight, holder, rows, bytes_beside);
+  need.bytes += in_flight.bytes;
+  const bool reserves = status.ok() && request.reserve.bytes > 0;
+  if (reserves) {
+    TakeRoom(request.sequence, {});  // The same question may have been asked before.
+    need.rows = request.reserve.ids;
+    need.bytes = request.reserve.bytes;
+  }
+  const absl::Status admitted = Admit(in_flight, need);
   if (status.ok()) status = admitted;
+  if (status.ok() && reserves) status = KeepRoom(in_flight, need, arrival.deadline);
   return arrival;
 }
 
 void RequestStream::Execute(Arrival arrival, wire::StreamRequest request) {
   const InFlight& in_flight = arrival.in_flight;
+  const bool only_asks = request.reserve.bytes > 0;
   if (!arrival.status.ok()) {
-    Reply(in_flight, request.is_update ? context_.update : context_.lookup, arrival.status,
+    Reply(in_flight, request.is_update || only_asks ? context_.update : context_.lookup,
+          arrival.status,
           {wire::EncodeStreamError(in_flight.sequence, context_.Answer(arrival.status))});
+  } else if (only_asks) {
+    const PlanVersion plan_version = context_.node.plan()->version();
+    Answer(in_flight, wire::EncodeStreamLookupReply(
+                          in_flight.sequence, {.plan_version = plan_version}, SharedBuffer(), {}));
   } else if (request.is_update) {
     ExecuteUpdate(std::get<wire::UpdateCall>(*std::move(request.call)), in_flight,
                   arrival.deadline);
@@ -149,14 +162,18 @@ void RequestStream::Execute(Arrival arrival, wire::StreamRequest request) {
   }
 }
 
-absl::Status RequestStream::CheckOrigin(std::variant<wire::LookupCall, wire::UpdateCall>& call) {
+absl::Status RequestStream::CheckOrigin(wire::StreamRequest& request) {
   SessionGate& gate = context_.node.sessions();
-  if (const auto* const update = std::get_if<wire::UpdateCall>(&call)) {
+  if (const auto* const update = std::get_if<wire::UpdateCall>(&*request.call)) {
     EMBLA_RETURN_IF_ERROR(caller_.may_update);
     EMBLA_RETURN_IF_ERROR(context_.CheckTables(caller_.identity, update->batch));
     return gate.Verify(update->batch.session, update->batch.proof);
   }
-  LookupBatch& batch = std::get<wire::LookupCall>(call).batch;
+  LookupBatch& batch = std::get<wire::LookupCall>(*request.call).batch;
+  if (request.reserve.bytes > 0) {
+    EMBLA_RETURN_IF_ERROR(caller_.may_update);
+    return gate.Verify(batch.session, batch.proof);
+  }
   EMBLA_RETURN_IF_ERROR(context_.CheckTables(caller_.identity, batch));
   EMBLA_ASSIGN_OR_RETURN(batch.session, OriginOf(gate, batch.session, batch.proof));
   return absl::OkStatus();
@@ -172,16 +189,44 @@ InFlightHolder RequestStream::ShownHolder(
   return session == SessionId{} ? HolderOf(caller_.connection) : HolderOf(session);
 }
 
-absl::Status RequestStream::Admit(InFlight& request, const InFlightHolder& holder, std::size_t rows,
-                                  std::size_t bytes_beside) {
-  absl::StatusOr<Admission> admission =
-      context_.Admit(caller_.identity, holder, rows, request.bytes + bytes_beside);
-  if (admission.ok()) request.admission = std::make_shared<Admission>(*std::move(admission));
+absl::Status RequestStream::Admit(InFlight& request, const Need& need) {
+  absl::Status status;
+  request.admission = TakeRoom(request.sequence, need);
+  if (request.admission == nullptr) {
+    absl::StatusOr<Admission> admission =
+        context_.Admit(caller_.identity, need.holder, need.rows, need.bytes);
+    status = admission.status();
+    if (status.ok()) request.admission = std::make_shared<Admission>(*std::move(admission));
+  }
   MutexLock lock(mu_);
   ++executing_;
   ++in_flight_;
   in_flight_bytes_ += request.bytes;
-  return admission.status();
+  return status;
+}
+
+std::shared_ptr<Admission> RequestStream::TakeRoom(std::uint64_t sequence, const Need& need) {
+  MutexLock lock(mu_);
+  const auto found = rooms_.find(sequence);
+  if (found == rooms_.end()) return nullptr;
+  const Room room = std::move(found->second);
+  rooms_.erase(found);
+  const bool is_enough = room.need.holder == need.holder && need.rows <= room.need.rows &&
+                         need.bytes <= room.need.bytes;
+  return is_enough ? room.admission : nullptr;
+}
+
+absl::Status RequestStream::KeepRoom(const InFlight& request, const Need& need, absl::Time until) {
+  MutexLock lock(mu_);
+  absl::erase_if(rooms_, [&](const auto& each) { return each.second.until < request.start; });
+  if (rooms_.size() >= context_.options.stream_requests_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the stream has asked for room for ", rooms_.size(),
+                     " updates that have not come; send them first"));
+  }
+  rooms_.emplace(request.sequence,
+                 Room{.need = need, .admission = request.admission, .until = until});
+  return absl::OkStatus();
 }
 
 void RequestStream::ExecuteLookup(wire::LookupCall call, const InFlight& request,
@@ -253,6 +298,10 @@ void RequestStream::Reply(const InFlight& request, MethodMetrics& method,
     context_.traces.End(*request.trace, context_.clock.Now(), status, request.request_bytes,
                         reply_bytes);
   }
+  Answer(request, std::move(messages));
+}
+
+void RequestStream::Answer(const InFlight& request, std::vector<wire::SplitMessage> messages) {
   std::vector<wire::SplitMessage> writes;
   {
     MutexLock lock(mu_);

@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "core/base/mutex.h"
 #include "core/wire/reply_codec.h"
 #include "core/wire/request_codec.h"
@@ -133,11 +134,27 @@ class RequestStream {
     bool last = false;  // True: last message of its request.
   };
 
+  // A request's demand on memory and quotas, and who is charged for it.
+  struct Need {
+    InFlightHolder holder;
+    std::size_t rows = 0;
+    std::size_t bytes = 0;
+  };
+  // Room for an update that its client has asked for, and not sent yet.
+  struct Room {
+    Need need;
+    std::shared_ptr<Admission> admission;
+    absl::Time until;
+  };
+
   // Counts a request as in flight; RESOURCE_EXHAUSTED: see DataContext::Admit.
-  absl::Status Admit(InFlight& request, const InFlightHolder& holder, std::size_t rows,
-                     std::size_t bytes_beside);
+  absl::Status Admit(InFlight& request, const Need& need);
+  // Null: nothing was kept under this sequence, or too little.
+  std::shared_ptr<Admission> TakeRoom(std::uint64_t sequence, const Need& need);
+  // Keeps the admission of `request` for the update that follows.
+  absl::Status KeepRoom(const InFlight& request, const Need& need, absl::Time until);
   // A lookup's session is 0 afterwards unless it is open (request_origin.h).
-  absl::Status CheckOrigin(std::variant<wire::LookupCall, wire::UpdateCall>& call);
+  absl::Status CheckOrigin(wire::StreamRequest& request);
   // Returns the holder charged for a call whose origin is right; the connection has shown its
   // session.
   InFlightHolder ShownHolder(const std::variant<wire::LookupCall, wire::UpdateCall>& call);
@@ -148,6 +165,8 @@ class RequestStream {
   // The request is executed. May delete this.
   void Reply(const InFlight& request, MethodMetrics& method, const absl::Status& status,
              std::vector<wire::SplitMessage> messages);
+  // The same, for what is no lookup or update.
+  void Answer(const InFlight& request, std::vector<wire::SplitMessage> messages);
 
   void ReadMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The messages that may be written now; Start has to follow, without mu_.
@@ -168,6 +187,7 @@ class RequestStream {
   std::uint32_t in_flight_ ABSL_GUARDED_BY(mu_) = 0;
   std::size_t in_flight_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Write> writes_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::uint64_t, Room> rooms_ ABSL_GUARDED_BY(mu_);  // By sequence.
 };
 
 }  // namespace embla

@@ -1,8 +1,10 @@
 // Clients on a node's host use its data sockets, and gRPC goes on where those break: no call fails,
 // and every update counts once.
 #include <cstdint>
+#include <cstdio>
 #include <future>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -11,8 +13,10 @@
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
 #include "core/base/failpoint.h"
+#include "core/base/file.h"
 #include "core/base/testing/seeds.h"
 #include "core/base/testing/status_matchers.h"
+#include "core/base/testing/temp_directory.h"
 #include "core/tls/testing/test_authority.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -130,6 +134,29 @@ INSTANTIATE_TEST_SUITE_P(Ways, DataSocketsByEachWay,
                                            Way{"Tcp", client::Transport::kTcp, false},
                                            Way{"Tls", client::Transport::kTcp, true}),
                          [](const ::testing::TestParamInfo<Way>& way) { return way.param.name; });
+
+// A trainer has room at each node for a quarter of what it has in flight.
+TEST_P(DataSocketsByEachWay, GradientsTravelOnceThoughMostUpdatesAreRefusedAtFirst) {
+  const embla::testing::TempDirectory directory;
+  const std::string quotas = directory.path() + "/quotas.json";
+  ASSERT_THAT(AtomicWriteFile(quotas, R"({"*": {"rows_in_flight": 500}})"), IsOk());
+  StartWith({"--trainer-quotas", quotas});
+  std::mt19937_64 random(embla::testing::TestSeed());
+  std::vector<float> counts(kRows);
+  const std::unique_ptr<Client> client = Connect(GetParam().transport);
+  ASSERT_NE(client, nullptr);
+  for (int round = 0; round < 30; ++round) Count(*client, random, counts);
+  ExpectCounts(*client, counts);
+  const double rows = std::accumulate(counts.begin(), counts.end(), 0.0);
+  const double bytes = Metric(R"(embla_request_bytes_total{method="Update"})");
+  const double refused =
+      Metric(R"(embla_requests_total{code="RESOURCE_EXHAUSTED",method="Update"})");
+  std::printf("%.0f refusals; %.2f times the bytes of what was taken\n", refused,
+              bytes / (rows * (8 + 4 * kDim)));
+  EXPECT_GT(refused, 30);
+  // Rows that occur twice travel once, and small updates are sent without a question.
+  EXPECT_LT(bytes, 1.1 * rows * (8 + 4 * kDim));
+}
 
 TEST_P(DataSocketsByEachWay, NoCallFailsWhenTheyBreak) {
   StartWith({});

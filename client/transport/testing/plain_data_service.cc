@@ -86,6 +86,10 @@ bool PlainDataService::Refuse(v1::LookupReply& reply) {
 void PlainDataService::Write(grpc::ServerReaderWriter<v1::StreamReply, v1::StreamRequest>& stream,
                              const v1::StreamRequest& request) {
   const grpc::Status status = Enter();
+  {
+    MutexLock lock(mu_);
+    last_bytes_ = request.ByteSizeLong();
+  }
   v1::StreamReply reply;
   reply.set_sequence(request.sequence());
   reply.set_code(status.error_code());
@@ -191,6 +195,11 @@ void PlainDataService::SetRequestsPerStream(std::size_t count) {
 int PlainDataService::in_flight_max() const {
   MutexLock lock(mu_);
   return in_flight_max_;
+}
+
+std::size_t PlainDataService::last_bytes() const {
+  MutexLock lock(mu_);
+  return last_bytes_;
 }
 
 std::vector<v1::UpdateRequest> PlainDataService::updates() const {

@@ -51,6 +51,8 @@ class PlainDataService final : public v1::DataService::Service {
   void SetRequestsPerStream(std::size_t count);
 
   int in_flight_max() const;
+  // Bytes of the last request of a stream.
+  std::size_t last_bytes() const;
   std::vector<v1::UpdateRequest> updates() const;
   int streams() const;
   // Waits until `count` requests have arrived since the start.
@@ -78,6 +80,7 @@ class PlainDataService final : public v1::DataService::Service {
   int in_flight_max_ ABSL_GUARDED_BY(mu_) = 0;
   int arrived_ ABSL_GUARDED_BY(mu_) = 0;
   int streams_ ABSL_GUARDED_BY(mu_) = 0;
+  std::size_t last_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<v1::UpdateRequest> updates_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::RefusedClaim> refused_claims_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::RefusedUnit> refused_units_ ABSL_GUARDED_BY(mu_);
