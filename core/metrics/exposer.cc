@@ -37,7 +37,7 @@ absl::StatusOr<HostAndPort> Parse(std::string_view listen) {
 std::unique_ptr<httplib::Server> MakeServer(const Tls* tls) {
   if (tls == nullptr) return std::make_unique<httplib::Server>();
   return std::make_unique<httplib::SSLServer>([tls](SSL_CTX& context) {
-    tls->SetUpServer(context);
+    tls->SetUpServer(context, nullptr);
     return true;
   });
 }

@@ -105,9 +105,9 @@ absl::Status Broken(const char* what, int error) {
 
 }  // namespace
 
-absl::StatusOr<TlsContext> ServerContext(const TlsPtr& tls) {
+absl::StatusOr<TlsContext> ServerContext(const TlsPtr& tls, Tls::OnRefused on_refused) {
   return MakeContext(tls, TLS_server_method(),
-                     [&](SSL_CTX& context) { tls->SetUpServer(context); });
+                     [&](SSL_CTX& context) { tls->SetUpServer(context, std::move(on_refused)); });
 }
 
 absl::StatusOr<TlsContext> ClientContext(const TlsPtr& tls) {

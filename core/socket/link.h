@@ -30,8 +30,8 @@ inline constexpr std::string_view kHello = "EMBLA/1\n";
 
 // The settings of one end's connections over TLS; holds the Tls. Null: plaintext.
 using TlsContext = std::shared_ptr<ssl_ctx_st>;
-// `tls` may be null. Internal: OpenSSL has no memory.
-absl::StatusOr<TlsContext> ServerContext(const TlsPtr& tls);
+// `tls` may be null, and so may `on_refused`. Internal: OpenSSL has no memory.
+absl::StatusOr<TlsContext> ServerContext(const TlsPtr& tls, Tls::OnRefused on_refused = nullptr);
 absl::StatusOr<TlsContext> ClientContext(const TlsPtr& tls);
 
 // Thread safety: one thread may receive while another sends; the rest is one thread's.

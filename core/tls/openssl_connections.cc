@@ -36,27 +36,39 @@ int ShowCertificate(SSL* connection, void* files) {
 
 }  // namespace
 
-int Tls::JudgeClient(X509_STORE_CTX* shown, void* self) {
-  return static_cast<const Tls*>(self)->Judge(*shown, TrustedAuthorities::Purpose::kClient);
+struct Tls::Judging {
+  const Tls& tls;
+  const TrustedAuthorities::Purpose purpose;
+  const OnRefused on_refused;
+
+  int Judge(X509_STORE_CTX& shown) const {
+    const CertificateVerdict verdict =
+        tls.authorities_->Verify(ChainOf(shown), purpose, tls.identity_.cluster, absl::Now());
+    if (verdict.status.ok()) return 1;
+    if (on_refused != nullptr) on_refused(verdict.refusal, verdict.status);
+    X509_STORE_CTX_set_error(&shown, X509_V_ERR_APPLICATION_VERIFICATION);
+    return 0;
+  }
+
+  // The place for one in a context, which deletes it.
+  static int Index() {
+    static const int index = SSL_CTX_get_ex_new_index(
+        0, nullptr, nullptr, nullptr, [](void*, void* judging, CRYPTO_EX_DATA*, int, long, void*) {
+          delete static_cast<const Judging*>(judging);
+        });
+    return index;
+  }
+};
+
+void Tls::SetUpServer(SSL_CTX& context, OnRefused on_refused) const {
+  SetUp(context, TrustedAuthorities::Purpose::kClient, std::move(on_refused));
 }
 
-int Tls::JudgeServer(X509_STORE_CTX* shown, void* self) {
-  return static_cast<const Tls*>(self)->Judge(*shown, TrustedAuthorities::Purpose::kServer);
+void Tls::SetUpClient(SSL_CTX& context) const {
+  SetUp(context, TrustedAuthorities::Purpose::kServer, nullptr);
 }
 
-int Tls::Judge(X509_STORE_CTX& shown, TrustedAuthorities::Purpose purpose) const {
-  const CertificateVerdict verdict =
-      authorities_->Verify(ChainOf(shown), purpose, identity_.cluster, absl::Now());
-  if (verdict.status.ok()) return 1;
-  X509_STORE_CTX_set_error(&shown, X509_V_ERR_APPLICATION_VERIFICATION);
-  return 0;
-}
-
-void Tls::SetUpServer(SSL_CTX& context) const { SetUp(context, &Tls::JudgeClient); }
-
-void Tls::SetUpClient(SSL_CTX& context) const { SetUp(context, &Tls::JudgeServer); }
-
-void Tls::SetUp(SSL_CTX& context, int (*judge)(X509_STORE_CTX*, void*)) const {
+void Tls::SetUp(SSL_CTX& context, TrustedAuthorities::Purpose purpose, OnRefused on_refused) const {
   SSL_CTX_set_min_proto_version(&context, TLS1_2_VERSION);
   // Nothing is remembered of a connection: each peer is judged anew.
   SSL_CTX_set_session_cache_mode(&context, SSL_SESS_CACHE_OFF);
@@ -64,7 +76,13 @@ void Tls::SetUp(SSL_CTX& context, int (*judge)(X509_STORE_CTX*, void*)) const {
   // OpenSSL's callbacks take what is theirs as void*; they change nothing.
   SSL_CTX_set_cert_cb(&context, &ShowCertificate, const_cast<TlsFiles*>(&files_));
   SSL_CTX_set_verify(&context, SSL_VERIFY_PEER, nullptr);
-  SSL_CTX_set_cert_verify_callback(&context, judge, const_cast<Tls*>(this));
+  auto* const judging =
+      new Judging{.tls = *this, .purpose = purpose, .on_refused = std::move(on_refused)};
+  SSL_CTX_set_ex_data(&context, Judging::Index(), judging);
+  SSL_CTX_set_cert_verify_callback(
+      &context,
+      [](X509_STORE_CTX* shown, void* own) { return static_cast<Judging*>(own)->Judge(*shown); },
+      judging);
 }
 
 std::optional<Identity> PeerOf(const SSL& connection) {

@@ -85,19 +85,16 @@ class Tls {
   absl::StatusOr<Identity> JudgeToken(std::string_view authorization) const;
   // For a server that is not gRPC's: each handshake shows the certificate that is in the files
   // then. A caller shows one that is believed, or none, as CallerOf says. `context` is used no
-  // longer than this object lives.
-  void SetUpServer(ssl_ctx_st& context) const;
+  // longer than this object lives. `on_refused` may be null.
+  void SetUpServer(ssl_ctx_st& context, OnRefused on_refused) const;
   // For a client that is not gRPC's, in the same way. It has to ask CheckServer before it says
   // anything.
   void SetUpClient(ssl_ctx_st& context) const;
 
  private:
   explicit Tls(TlsFiles files);
-  void SetUp(ssl_ctx_st& context, int (*judge)(x509_store_ctx_st*, void*)) const;
-  // Callbacks of OpenSSL.
-  static int JudgeClient(x509_store_ctx_st* shown, void* self);
-  static int JudgeServer(x509_store_ctx_st* shown, void* self);
-  int Judge(x509_store_ctx_st& shown, TrustedAuthorities::Purpose purpose) const;
+  struct Judging;  // Judges the handshakes of a context.
+  void SetUp(ssl_ctx_st& context, TrustedAuthorities::Purpose purpose, OnRefused on_refused) const;
 
   const TlsFiles files_;
   Identity identity_;

@@ -190,7 +190,8 @@ DataService::DataService(ShardNode& node, BufferPool& pool, Metrics* metrics,
     : context_(node, pool, metrics, options),
       read_threads_(options.read_threads, options.reads_queued_max) {
   if (options.data_sockets) {
-    absl::StatusOr<std::unique_ptr<DataSockets>> sockets = DataSockets::Start(context_, streams_);
+    absl::StatusOr<std::unique_ptr<DataSockets>> sockets =
+        DataSockets::Start(context_, streams_, metrics);
     if (sockets.ok()) {
       sockets_ = *std::move(sockets);
     } else {

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
+#include "server/rpc/access_guard.h"
 #include "server/rpc/descriptor_limit.h"
 #include "server/rpc/peer_address.h"
 #include "server/rpc/socket_stream.h"
@@ -147,10 +148,16 @@ class DataSockets::Listener final : public Poller::Watched {
 };
 
 absl::StatusOr<std::unique_ptr<DataSockets>> DataSockets::Start(DataContext& context,
-                                                                OpenStreams& open) {
+                                                                OpenStreams& open,
+                                                                Metrics* metrics) {
   const std::string name = absl::StrCat("embla-", RandomHexId());
   EMBLA_ASSIGN_OR_RETURN(FileDescriptor socket, ListenOn(name));
-  EMBLA_ASSIGN_OR_RETURN(TlsContext tls, ServerContext(context.options.tls));
+  const auto guard = std::make_shared<AccessGuard>(context.options.tls, metrics);
+  EMBLA_ASSIGN_OR_RETURN(
+      TlsContext tls,
+      ServerContext(context.options.tls, [guard](TlsRefusal refusal, const absl::Status& why) {
+        guard->OnHandshakeRefused(refusal, why);
+      }));
   std::unique_ptr<DataSockets> sockets(
       new DataSockets(context, open, std::move(tls), absl::StrCat("@", name)));
   const unsigned pollers =

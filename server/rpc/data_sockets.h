@@ -29,9 +29,10 @@ class SocketStream;
 // Thread safety: every method may be called from any thread.
 class DataSockets {
  public:
-  // `context` and `open` are not owned and outlive this object. Unavailable: no descriptors.
-  static absl::StatusOr<std::unique_ptr<DataSockets>> Start(DataContext& context,
-                                                            OpenStreams& open);
+  // `context`, `open` and `metrics`, which may be null, are not owned and outlive this object.
+  // Unavailable: no descriptors.
+  static absl::StatusOr<std::unique_ptr<DataSockets>> Start(DataContext& context, OpenStreams& open,
+                                                            Metrics* metrics);
   // Every offer has been withdrawn, and every socket is over. Take is not called any more.
   ~DataSockets();
 

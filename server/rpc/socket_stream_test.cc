@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -204,6 +205,25 @@ TEST_F(SocketStreamTest, OverTlsATicketIsGoodForItsTrainerAlone) {
   Peer peer(http2::Connect(server_->address()));
   peer.Send("EMBLA/1\n" + ToBytes(Ask().ticket(), {}));
   EXPECT_TRUE(peer.IsOver());
+}
+
+TEST_F(SocketStreamTest, WhoIsRefusedOverTlsIsCounted) {
+  const testing::TestAuthority authority;
+  const testing::TestAuthority foreign;
+  tls_ = authority.Load(Role::kTrainer, "t1");
+  DataServiceOptions options;
+  options.tls = authority.Load(Role::kNode, "n1");
+  Start(options);
+  const TlsFiles shown = authority.Issue(Role::kTrainer, "t2");
+  const absl::StatusOr<TlsPtr> stranger = Tls::Load(shown);
+  ASSERT_THAT(stranger, IsOk());
+  std::filesystem::copy_file(foreign.Issue(Role::kTrainer, "t2").certificate, shown.certificate,
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_FALSE(IsServedOverTls(server_->address(), *stranger, Ask().ticket()));
+  const auto refused = [&] {
+    return metrics_.MakeCounter(MetricNamed("embla_tls_refused_total"), {"foreign"}).value();
+  };
+  EXPECT_EQ(refused(), 1);
 }
 
 TEST_F(SocketStreamTest, OfferedToSessionsThatAsk) {
