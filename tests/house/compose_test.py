@@ -1,11 +1,12 @@
 """Runs the commands of deploy/compose.yaml outside containers, on loopback, to the end of training.
 
 Usage: compose_test.py BIN_DIR. What a container gives is replaced: listeners take free loopback
-ports, service names become addresses, /var/lib/embla and /run/embla are a temporary folder. The
-trainer gets fewer examples.
+ports, where metrics are plaintext, service names become addresses, volumes are folders. The trainer
+gets fewer examples.
 """
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -38,11 +39,26 @@ class Cluster:
         self.running = []  # In the order of their start.
         self.addresses = {}  # "coordinator:7070" -> "127.0.0.1:34567"
 
-    def command(self, words):
-        program, *arguments = words
-        return [str(self.bin_dir / program)] + [self.outside(a) for a in arguments]
+    def in_volumes(self, service, text):
+        """`text` with the folders that the service's volumes are here."""
+        for volume in service["volumes"]:
+            if isinstance(volume, str):
+                source, target = volume.split(":")[:2]
+            else:
+                target = volume["target"]
+                source = f"{volume['source']}/{volume['volume']['subpath']}"
+            folder = self.work / source
+            folder.mkdir(exist_ok=True)
+            text = text.replace(target, str(folder))
+        return text
 
-    def outside(self, argument):
+    def command(self, service):
+        program, *arguments = service["command"]
+        return [program] + [self.outside(service, a) for a in arguments]
+
+    def outside(self, service, argument):
+        if "\n" in argument:  # A script.
+            return self.in_volumes(service, argument.replace("$$", "$"))
         flag, _, value = argument.partition("=")
         if flag in LISTENERS:
             return f"{flag}=127.0.0.1:0"
@@ -50,16 +66,31 @@ class Cluster:
             return "--advertise="
         if flag == "--generate":
             return f"--generate={EXAMPLES}"
-        for folder in ("/var/lib/embla", "/run/embla"):
-            value = value.replace(folder, str(self.work))
+        value = self.in_volumes(service, value)
         return f"{flag}={self.addresses.get(value, value)}" if value else flag
 
-    def start(self, name, words):
+    def environment(self, service):
+        own = {name: self.addresses.get(value, self.in_volumes(service, value))
+               for name, value in service.get("environment", {}).items()}  # fmt: skip
+        return os.environ | own | {"PATH": f"{self.bin_dir}:{os.environ['PATH']}"}
+
+    def run(self, service, command):
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=TRAIN_SECONDS_MAX,
+            env=self.environment(service),
+        )
+        print(done.stdout[-2000:], done.stderr[-2000:])
+        if done.returncode != 0:
+            raise RuntimeError(f"{command} ended with {done.returncode}")
+
+    def start(self, name, service):
+        words = service["command"]
         port_file = self.work / f"{name}.json"
-        command = [a for a in self.command(words) if a != "--advertise="]
+        command = [a for a in self.command(service) if a != "--advertise="]
         command.append(f"--port-file={port_file}")
         with open(self.work / f"{name}.log", "w", encoding="utf-8") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
+            process = subprocess.Popen(command, stdout=log, stderr=log,
+                                       env=self.environment(service))  # fmt: skip
         self.running.append((name, process))
         give_up = time.monotonic() + START_SECONDS_MAX
         while not port_file.exists():
@@ -72,14 +103,15 @@ class Cluster:
                 inside = f"{name}:{value.rsplit(':', 1)[1]}"
                 self.addresses[inside] = ports[LISTENERS[flag]]
 
-    def train(self, words):
-        done = subprocess.run(
-            self.command(words), capture_output=True, text=True, check=False,
-            timeout=TRAIN_SECONDS_MAX,
-        )
-        print(done.stdout[-2000:], done.stderr[-2000:])
-        if done.returncode != 0:
-            raise RuntimeError(f"training ended with {done.returncode}")
+    def become_healthy(self, name, service):
+        """Asks as the engine would, until the answer is good."""
+        address = self.addresses[f"{name}:9090"]
+        words = [w.replace("https://localhost:9090", f"http://{address}")
+                 for w in service["healthcheck"]["test"][1:]]  # fmt: skip
+        give_up = time.monotonic() + START_SECONDS_MAX
+        while subprocess.run(words, env=self.environment(service), check=False).returncode:
+            if time.monotonic() > give_up:
+                raise RuntimeError(f"{name} is not healthy")
 
     def stop(self):
         """SIGTERM to the youngest first; every exit code must be 0."""
@@ -109,10 +141,16 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         cluster = Cluster(Path(sys.argv[1]).resolve(), work)
         try:
-            for name, service in services.items():
-                if re.fullmatch(r"embla-(coordinator|shard)", service["command"][0]):
-                    cluster.start(name, service["command"])
-            cluster.train(services["train"]["command"])
+            for _ in range(2):  # The second time certificates are renewed.
+                cluster.run(services["certs"], cluster.command(services["certs"]))
+            servers = {name: service for name, service in services.items()
+                       if re.fullmatch(r"embla-(coordinator|shard)", service["command"][0])}
+            for name, service in servers.items():
+                cluster.start(name, service)
+            for name, service in servers.items():
+                cluster.become_healthy(name, service)
+            for name in ("train", "cli"):
+                cluster.run(services[name], cluster.command(services[name]))
             codes = cluster.stop()
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             cluster.stop()

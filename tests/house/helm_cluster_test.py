@@ -66,9 +66,9 @@ def free_address():
 
 
 def commands_of_page():
-    """The first block of commands below the heading Helm."""
+    """The first block of commands below the heading Kubernetes."""
     page = (ROOT / "docs/install.md").read_text()
-    text = page.split("### Helm\n")[1]
+    text = page.split("## Kubernetes\n")[1]
     block = re.search(r"(?:^    .*\n)+", text, re.MULTILINE).group()
     return re.sub("^    ", "", block, flags=re.MULTILINE)
 
@@ -278,6 +278,9 @@ class HelmClusterTest(unittest.TestCase):
             wait_for(lambda: pod.is_fine(probe), f"{pod.name} {probe}")
         # Without a certificate there are no metrics.
         self.assertEqual(pod.get("/metrics", "https"), 403)
+        port = pod.ports["metrics"].rsplit(":", 1)[1]
+        health = [BIN_DIR / "embla", "health", f"https://localhost:{port}"]
+        self.assertEqual(subprocess.run(health, check=False).returncode, 0)
 
     def expect_drained_by_its_hook(self, cluster, pod):
         hook = pod.container["lifecycle"]["preStop"]["exec"]["command"]

@@ -20,8 +20,8 @@ VARIANTS = ["small", "ha", "gpu"]
 PLAINTEXT = {"tls": {"enabled": False}}
 # Kustomize has neither the labels of Helm nor its way to make a namespace (--create-namespace).
 HELM_LABELS = {"app.kubernetes.io/managed-by", "helm.sh/chart"}
-# How the chart's defaults differ from kustomize's base, by object: TLS by certificates in secrets,
-# in place of plaintext and a key file.
+# How the chart's defaults differ from plaintext, by object: certificates in secrets, in place of a
+# key file.
 SHARD_FLAGS = "--tls-cert=/etc/embla/operator/operator-embla-shard.pem " \
               "--tls-ca=/etc/embla/operator/ca.pem"  # fmt: skip
 INTENDED = {
@@ -175,22 +175,23 @@ class ChartTest(unittest.TestCase):
         self.assertEqual({f.stem for f in (HELM / "rendered").iterdir()}, set(VARIANTS))
         self.assertEqual({f.stem for f in (HELM / "values").iterdir()}, set(VARIANTS))
 
-    def test_without_tls_the_defaults_are_the_base_of_kustomize(self):
-        chart = by_name(rendered(PLAINTEXT))
-        self.assertEqual(differences(of_kustomize("base"), chart), {})
+    def test_the_defaults_are_the_base_of_kustomize(self):
+        self.assertEqual(differences(of_kustomize("base"), by_name(rendered({}))), {})
 
-    def test_the_defaults_differ_from_the_base_only_by_tls(self):
-        self.assertEqual(differences(of_kustomize("base"), by_name(rendered({}))), INTENDED)
+    def test_plaintext_differs_only_by_what_tls_needs(self):
+        plaintext = by_name(rendered(PLAINTEXT))
+        self.assertEqual(differences(plaintext, by_name(rendered({}))), INTENDED)
 
     def test_gpus_are_as_in_kustomize(self):
         shard = {"gpus": 1, "resources": {"requests": {"cpu": "4", "memory": "16Gi"},
                                           "limits": {"cpu": "8", "memory": "16Gi"}}}  # fmt: skip
         image = {"repository": "embla-cuda"}
-        chart = by_name(rendered({"image": image, "shard": shard} | PLAINTEXT))
+        chart = by_name(rendered({"image": image, "shard": shard}))
         self.assertEqual(differences(of_kustomize("gpu"), chart), {})
 
     def test_the_monitor_is_that_of_kustomize(self):
-        chart = by_name(rendered({"serviceMonitor": {"enabled": True}} | PLAINTEXT))
+        monitoring = {"enabled": True, "tlsSecret": "embla-metrics-tls"}
+        chart = by_name(rendered({"serviceMonitor": monitoring}))
         monitor = {k: v for k, v in chart.items() if k.startswith("ServiceMonitor/")}
         self.assertEqual(differences(of_kustomize("monitoring"), monitor), {})
 
@@ -202,10 +203,10 @@ class ChartTest(unittest.TestCase):
             ({"extraArgs": ["--heartbeat-ms=9"]}, "containers.shard.args: +heartbeat-ms"),
             ({"drainSeconds": 9}, "terminationGracePeriodSeconds: 69"),
         ]:
-            found = differences(base, by_name(rendered({"shard": shard} | PLAINTEXT)))
+            found = differences(base, by_name(rendered({"shard": shard})))
             self.assertEqual(found, {"StatefulSet/embla-shard": {place}})
         without = {name: d for name, d in base.items() if not name.startswith("NetworkPolicy/")}
-        open_chart = by_name(rendered({"networkPolicy": {"enabled": False}} | PLAINTEXT))
+        open_chart = by_name(rendered({"networkPolicy": {"enabled": False}}))
         self.assertEqual(differences(without, open_chart), {})
 
     def test_mistakes_in_values_are_refused_with_their_place(self):

@@ -125,6 +125,14 @@ def packages_of(program):
         yield owner.split(":")[0], path
 
 
+def commands_of(service):
+    """The command of a service, or those of our programs in its script."""
+    if service["command"][0] != "sh":
+        return [service["command"]]
+    script = service["command"][-1].replace("$$", "$")
+    return [shlex.split(found) for found in re.findall(r"\bembla .*", script)]
+
+
 class ComposeTest(unittest.TestCase):
     def setUp(self):
         try:
@@ -136,12 +144,17 @@ class ComposeTest(unittest.TestCase):
     def test_every_flag_is_a_flag_of_its_program(self):
         for name, service in self.services.items():
             with self.subTest(name):
-                program, *arguments = service["command"]
-                self.assertIn(program, PROGRAMS)
-                usage = run(str(Path(BIN_DIR, program)), "--help").stdout
-                for argument in arguments:
-                    flag = argument.split("=")[0]
-                    self.assertRegex(usage, rf"(?m)(?:^|[\s,]){re.escape(flag)}(?![\w-])", argument)
+                commands = commands_of(service)
+                if "healthcheck" in service:
+                    commands.append(service["healthcheck"]["test"][1:])
+                self.assertTrue(commands)
+                for program, *arguments in commands:
+                    self.assertIn(program, PROGRAMS)
+                    flags = [a.split("=")[0] for a in arguments if a.startswith("--")]
+                    verbs = [a for a in arguments if re.fullmatch("[a-z]+", a)]
+                    usage = run(str(Path(BIN_DIR, program)), *verbs, "--help").stdout
+                    for flag in flags:
+                        self.assertRegex(usage, rf"(?m)(?:^|[\s,]){re.escape(flag)}(?![\w-])")
 
     def test_services_are_locked_down(self):
         for name, service in self.services.items():
@@ -149,6 +162,16 @@ class ComposeTest(unittest.TestCase):
                 self.assertTrue(service["read_only"])
                 self.assertEqual(service["cap_drop"], ["ALL"])
                 self.assertNotIn("privileged", service)
+
+    def test_every_connection_is_over_tls(self):
+        for name, service in self.services.items():
+            with self.subTest(name):
+                self.assertNotIn("--insecure", service["command"])
+                if name != "certs":
+                    self.assertIn("EMBLA_TLS_CERT", service["environment"])
+                    folder = {"train": "admin", "cli": "admin"}.get(name, name)
+                    certificates = next(v for v in service["volumes"] if isinstance(v, dict))
+                    self.assertEqual(certificates["volume"], {"subpath": folder})
 
     def test_dependencies_are_services(self):
         for service in self.services.values():

@@ -140,7 +140,8 @@ def queries():
 
 class MonitoringTest(unittest.TestCase):
     def test_configuration_and_rules_are_valid(self):
-        run("promtool", "check", "config", FOLDER / "prometheus.yaml")
+        # Its certificates are in a volume.
+        run("promtool", "check", "config", "--syntax-only", FOLDER / "prometheus.yaml")
 
     def test_alerts_fire_when_they_should(self):
         run("promtool", "test", "rules", FOLDER / "alerts_test.yaml")
@@ -221,7 +222,7 @@ class ComposeTest(unittest.TestCase):
                 for port in service["ports"]:
                     self.assertTrue(port.startswith("127.0.0.1:"))
                 for volume in service["volumes"]:
-                    if volume.startswith("."):
+                    if str(volume).startswith("."):
                         self.assertTrue((ROOT / "deploy" / volume.split(":")[0]).exists(), volume)
 
 

@@ -63,11 +63,17 @@ TEST(Readiness, AShardServerServesOnceItIsRegisteredAndSaysWhatIsMissing) {
   EXPECT_THAT(missing, StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(missing, HasSubstr("not ready: no coordinator yet"));
   EXPECT_THAT(HttpGet(cluster.node_metrics_address(0), "/healthz"), StartsWith("HTTP/1.1 200"));
+  const std::string health = absl::StrCat("health http://", cluster.node_metrics_address(0));
+  const auto [refused, exit_code] = cluster.Embla(health);
+  EXPECT_THAT(refused, HasSubstr("not ready: no coordinator yet"));
+  EXPECT_EQ(exit_code, 5);
+  EXPECT_EQ(cluster.Embla(health + " --live").second, 0);
 
   ASSERT_THAT(cluster.RestartCoordinator(), IsOk());
   EXPECT_TRUE(AwaitFor([&] { return HealthOf(cluster.node_address(0)) == "SERVING"; }, kAwaitMax,
                        "the shard server serves"));
   EXPECT_THAT(HttpGet(cluster.node_metrics_address(0), "/readyz"), StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(cluster.Embla(health).second, 0);
   // Trainers do without the coordinator, so the node serves on without it.
   cluster.KillCoordinator();
   EXPECT_EQ(HealthOf(cluster.node_address(0)), "SERVING");

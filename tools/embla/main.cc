@@ -27,6 +27,7 @@
 #include "tools/embla/cluster_plan_cmd.h"
 #include "tools/embla/doctor_cmd.h"
 #include "tools/embla/exit_code.h"
+#include "tools/embla/health_cmd.h"
 #include "tools/embla/id_cmd.h"
 #include "tools/embla/invocation.h"
 #include "tools/embla/job_cmd.h"
@@ -575,8 +576,7 @@ int Main(int argc, char** argv) {
   AddVerbs(AddNoun(app, "log", "how much servers log"), invocation, LogVerbs());
   AddVerbs(AddNoun(app, "token", "tokens, for callers without certificates"), invocation,
            TokenVerbs());
-  AddVerbs(app, invocation, DoctorVerbs());
-  AddVerbs(app, invocation, TopVerbs());
+  for (const auto verbs : {DoctorVerbs, HealthVerbs, TopVerbs}) AddVerbs(app, invocation, verbs());
   AddPlanVerbs(app, invocation);
   try {
     app.parse(argc, argv);
