@@ -98,7 +98,7 @@ MetricsExposer::MetricsExposer(const Metrics& metrics, Options options)
   server_->Get("/metrics", [this](const httplib::Request& request, httplib::Response& response) {
     OnMetrics(request, response);
   });
-  server_->Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
+  server_->Get("/(?:healthz|livez)", [](const httplib::Request&, httplib::Response& response) {
     Answer(response, 200, "ok\n");
   });
   server_->Get("/readyz",

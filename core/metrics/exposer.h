@@ -1,4 +1,4 @@
-// GET /metrics, /healthz, /readyz and what else a program serves, over HTTP or HTTPS.
+// GET /metrics, /livez, /readyz and what else a program serves, over HTTP or HTTPS.
 #pragma once
 
 #include <functional>
@@ -41,11 +41,11 @@ class MetricsExposer {
   };
 
   // Serves `metrics`, which outlives this object, on `listen`, "host:port"; port 0 takes a free
-  // one. /healthz answers 200 as long as the process does anything; /readyz 200 or, with the
-  // reason, 503. A client that is slow is cut off. Over TLS /metrics asks for a certificate or
-  // a token of the cluster, of any role, and answers 403 without one; the other two, which name no
-  // secrets, ask for none, as probes have none. In plaintext nobody is asked: keep it on loopback.
-  // Errors: InvalidArgument (not host:port), Unavailable (cannot listen there).
+  // one. /livez, and /healthz, answers 200 as long as the process does anything; /readyz 200 or,
+  // with the reason, 503. A client that is slow is cut off. Over TLS /metrics asks for a
+  // certificate or a token of the cluster, of any role, and answers 403 without one; the other two,
+  // which name no secrets, ask for none, as probes have none. In plaintext nobody is asked: keep it
+  // on loopback. Errors: InvalidArgument (not host:port), Unavailable (cannot listen there).
   static absl::StatusOr<std::unique_ptr<MetricsExposer>> Start(std::string_view listen,
                                                                const Metrics& metrics,
                                                                Options options);

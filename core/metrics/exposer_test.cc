@@ -164,6 +164,7 @@ TEST(MetricsExposerOverTls, ShowsMetricsToWhoHasACertificateAndReadinessToAll) {
   EXPECT_EQ(StatusOverTls(address, "/metrics", {}), 403);
   EXPECT_EQ(StatusOverTls(address, "/readyz", {}), 200);
   EXPECT_EQ(StatusOverTls(address, "/healthz", {}), 200);
+  EXPECT_EQ(StatusOverTls(address, "/livez", {}), 200);
   EXPECT_EQ(HttpGet(address, "/metrics"), "") << "in plaintext";
 
   const TestAuthority foreign;

@@ -71,6 +71,8 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--listen", process.listen,
                  "Where to serve shard servers and trainers: host:port (0: a free port)");
   app.add_option("--admin-listen", process.admin_listen, "Where to serve operators");
+  app.add_flag("--admin-reflection", process.admin_reflection,
+               "Tell operators there what the services are, as grpcurl asks (gRPC reflection)");
   app.add_option("--metrics-listen", process.metrics_listen,
                  "Where to serve /metrics; empty for nowhere");
   AddTlsFlags(app, process.tls);

@@ -116,6 +116,8 @@ absl::Status CoordinatorProcess::Listen() {
                           .connections = options_.connections,
                           .metrics = &metrics_,
                           .counted_services = {"embla.v1.AdminService"},
+                          .health_services = {"embla.v1.AdminService"},
+                          .has_reflection = options_.admin_reflection,
                           .ping_interval_min = kPingIntervalMin};
   if (options_.shared != nullptr) server.listening = options_.shared->admin_listening;
   grpc::Service* const admin_services[] = {admin_service_.get()};
@@ -124,6 +126,8 @@ absl::Status CoordinatorProcess::Listen() {
   if (options_.shared != nullptr) server.listening = options_.shared->listening;
   server.port = kTrainerPort;
   server.counted_services = {"embla.v1.CoordinatorService"};
+  server.health_services = server.counted_services;
+  server.has_reflection = false;
   server.message_bytes_max = kCoordinatorMessageBytesMax;
   grpc::Service* const services[] = {service_.get()};
   EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(server, services));

@@ -31,6 +31,7 @@ inline constexpr absl::Duration kPingIntervalMin = absl::Milliseconds(500);
 struct CoordinatorProcessOptions {
   std::string listen = "127.0.0.1:0";        // Shard servers and trainers.
   std::string admin_listen = "127.0.0.1:0";  // Operators.
+  bool admin_reflection = false;             // Operators may ask what the services are.
   std::string metrics_listen;                // Empty: no metrics endpoint.
   bool insecure = false;
   TlsFiles tls;                                    // Certificate: every connection is over TLS.

@@ -217,6 +217,7 @@ absl::Status ShardProcess::Listen() {
   server.port = absl::StrCat("the data port of shard server ", options_.name,
                              "; --coordinator and --admin want the coordinator's ports");
   server.is_serving = false;
+  server.health_services = {"embla.v1.DataService", "embla.v1.InspectService"};
   is_held_ = IsInDoubt();
   server.accepts = !is_held_;
   EMBLA_ASSIGN_OR_RETURN(

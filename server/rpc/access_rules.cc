@@ -69,6 +69,7 @@ constexpr AccessRule kRules[] = {
     {"/embla.v1.InspectService/SweepTable", kDestroys, kChanging},
     {"/grpc.health.v1.Health/Check", kAnyone, kReading},
     {"/grpc.health.v1.Health/Watch", kAnyone, kReading},
+    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kOperates, kReading},
 };
 static_assert(std::ranges::is_sorted(kRules, {}, &AccessRule::method));
 

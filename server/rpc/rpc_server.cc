@@ -7,6 +7,7 @@
 
 #include <grpc/support/log.h>
 #include <grpcpp/ext/health_check_service_server_builder_option.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
@@ -63,6 +64,22 @@ void SetArguments(grpc::ServerBuilder& builder, const RpcServerOptions& options)
                              Milliseconds(std::min(options.connection_age, kLongestCall)));
 }
 
+// gRPC gives reflection to every server of a program that links it.
+class ReflectionIf final : public grpc::ServerBuilderOption {
+ public:
+  explicit ReflectionIf(bool has_reflection) : has_reflection_(has_reflection) {}
+
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    auto wanted = std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>();
+    std::erase_if(*plugins, [&](const auto& each) { return each->name() == wanted->name(); });
+    if (has_reflection_) plugins->push_back(std::move(wanted));
+  }
+
+ private:
+  const bool has_reflection_;
+};
+
 // Interceptors of every call.
 void Watch(grpc::ServerBuilder& builder, const RpcServerOptions& options) {
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watchers;
@@ -98,6 +115,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   wire::KeepCallbackQueue();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
+  builder.SetOption(std::make_unique<ReflectionIf>(options.has_reflection));
   SetArguments(builder, options);
   for (grpc::Service* const service : services) builder.RegisterService(service);
   std::unique_ptr<RpcServer> server(new RpcServer(address, options));
@@ -116,6 +134,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   }
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) return absl::InternalError("gRPC does not start a server");
+  for (const std::string& name : options.health_services) {
+    server->server_->GetHealthCheckService()->SetServingStatus(name, options.is_serving);
+  }
   server->SetServing(options.is_serving);
   server->listening_ = std::move(listening);
   if (options.accepts) EMBLA_RETURN_IF_ERROR(server->BeginAccepting());

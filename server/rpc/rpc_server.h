@@ -46,7 +46,10 @@ struct RpcServerOptions {
   // Full names of services whose calls are counted here, not by their handlers. Needs metrics.
   std::vector<std::string> counted_services = {};
   bool is_serving = true;  // Health at first; see SetServing.
-  bool accepts = true;     // False: whoever connects waits until BeginAccepting.
+  // Full names of services whose health may be asked by name, and is that of the whole.
+  std::vector<std::string> health_services = {};
+  bool has_reflection = false;  // The server tells callers what its services are (gRPC's service).
+  bool accepts = true;          // False: whoever connects waits until BeginAccepting.
   // Sockets to listen on, of which duplicates are taken, instead of `listen`. Null, or not owned
   // and used by Start only.
   const ListeningSockets* listening = nullptr;

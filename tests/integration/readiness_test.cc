@@ -29,14 +29,17 @@ using ::embla::testing::ProcessCluster;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// The answer of grpc.health.v1.Health/Check of the whole server, whose reply is one number.
-std::string HealthOf(const std::string& address) {
+// The answer of grpc.health.v1.Health/Check, whose reply is one number; without a service, of the
+// whole server.
+std::string HealthOf(const std::string& address, const std::string& service = "") {
   grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_wait_for_ready(true);
   context.set_deadline(absl::ToChronoTime(absl::Now() + kAwaitMax));
-  const grpc::Slice empty;
-  grpc::ByteBuffer message(&empty, 1);
+  const std::string field =
+      service.empty() ? "" : absl::StrCat("\n", std::string(1, char(service.size())), service);
+  const grpc::Slice asked(field);
+  grpc::ByteBuffer message(&asked, 1);
   grpc::ByteBuffer reply;
   std::promise<grpc::Status> done;
   stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &message, &reply,
@@ -59,6 +62,7 @@ TEST(Readiness, AShardServerServesOnceItIsRegisteredAndSaysWhatIsMissing) {
   cluster.KillCoordinator();
   ASSERT_THAT(cluster.StartNode(0), IsOk());
   EXPECT_EQ(HealthOf(cluster.node_address(0)), "NOT_SERVING");
+  EXPECT_EQ(HealthOf(cluster.node_address(0), "embla.v1.DataService"), "NOT_SERVING");
   const std::string missing = HttpGet(cluster.node_metrics_address(0), "/readyz");
   EXPECT_THAT(missing, StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(missing, HasSubstr("not ready: no coordinator yet"));
@@ -72,11 +76,58 @@ TEST(Readiness, AShardServerServesOnceItIsRegisteredAndSaysWhatIsMissing) {
   ASSERT_THAT(cluster.RestartCoordinator(), IsOk());
   EXPECT_TRUE(AwaitFor([&] { return HealthOf(cluster.node_address(0)) == "SERVING"; }, kAwaitMax,
                        "the shard server serves"));
+  EXPECT_EQ(HealthOf(cluster.node_address(0), "embla.v1.DataService"), "SERVING");
+  EXPECT_EQ(HealthOf(cluster.node_address(0), "embla.v1.InspectService"), "SERVING");
+  EXPECT_THAT(HealthOf(cluster.node_address(0), "embla.v1.AdminService"), HasSubstr("unknown"));
   EXPECT_THAT(HttpGet(cluster.node_metrics_address(0), "/readyz"), StartsWith("HTTP/1.1 200"));
   EXPECT_EQ(cluster.Embla(health).second, 0);
   // Trainers do without the coordinator, so the node serves on without it.
   cluster.KillCoordinator();
   EXPECT_EQ(HealthOf(cluster.node_address(0)), "SERVING");
+}
+
+// The answer of gRPC's reflection about all services at `address`, or the error.
+std::string ServicesOf(const std::string& address) {
+  grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareCall(
+      &context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  const auto await = [&] {
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return ok;
+  };
+  call->StartCall(nullptr);
+  await();
+  const grpc::Slice list_all("\x3a\x01*");
+  call->Write(grpc::ByteBuffer(&list_all, 1), nullptr);
+  await();
+  grpc::ByteBuffer reply;
+  call->Read(&reply, nullptr);
+  grpc::Slice bytes;
+  if (await() && reply.DumpToSingleSlice(&bytes).ok()) {
+    context.TryCancel();
+    return {reinterpret_cast<const char*>(bytes.begin()), bytes.size()};
+  }
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  await();
+  return absl::StrCat("code ", status.error_code());
+}
+
+TEST(Reflection, IsOfTheAdminPortAloneAndWhereItIsAskedFor) {
+  const std::string none = absl::StrCat("code ", grpc::StatusCode::UNIMPLEMENTED);
+  const auto with =
+      ProcessCluster::Start({.nodes = 1, .coordinator_flags = {"--admin-reflection"}});
+  ASSERT_THAT(with, IsOk());
+  EXPECT_THAT(ServicesOf((*with)->admin_address()), HasSubstr("embla.v1.AdminService"));
+  EXPECT_EQ(ServicesOf((*with)->coordinator_address()), none);
+  EXPECT_EQ(ServicesOf((*with)->node_address(0)), none);
+  const auto without = ProcessCluster::Start({.nodes = 0});
+  ASSERT_THAT(without, IsOk());
+  EXPECT_EQ(ServicesOf((*without)->admin_address()), none);
 }
 
 TEST(Readiness, ACoordinatorServesUntilItsStoreFails) {

@@ -17,7 +17,8 @@ constexpr std::string_view kOfBoth =
     "cluster-key heartbeat-ms stop-grace-ms connections-per-address descriptors-min port-file "
     "log-level log-format";
 constexpr std::string_view kOfCoordinators =
-    "admin-listen admin-advertise audit-log state-dir state etcd-ca etcd-cert etcd-key lease-ms "
+    "admin-listen admin-advertise admin-reflection audit-log state-dir state etcd-ca etcd-cert "
+    "etcd-key lease-ms "
     "dead-after-ms session-lease-ms";
 constexpr std::string_view kOfShards =
     "kept-heap trainer-quotas name accept-loss coordinator await-coordinator devices collectives "
