@@ -76,8 +76,8 @@ class RandomRequest {
     if (Chance(50)) {
       *request.mutable_lookup() = Lookup();
       if (request.lookup().parts().empty() && Chance(50)) {
-        request.set_reserve_bytes(1 + Below(1 << 20));
-        request.set_reserve_ids(Below(1 << 20));
+        request.set_reserve_bytes(1 + Below(1 << 16));
+        request.set_reserve_ids(Below(1 << 12));
       }
     } else {
       *request.mutable_update() = Update();
