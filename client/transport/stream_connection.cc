@@ -53,6 +53,16 @@ bool IsWorthAsking(const DataRequest& request) {
   return !request.is_lookup() && !request.is_contribution() && request.bytes() >= kAskedBytesMin;
 }
 
+// The arrays of `request` go with the message.
+wire::SplitMessage Encode(const wire::StreamCall& call, DataRequest& request) {
+  if (request.is_lookup()) {
+    auto& lookup = std::get<NodeLookup>(request.call);
+    return wire::EncodeStreamLookup(call, lookup.batch, PayloadOf(lookup), kFrameBytesMax);
+  }
+  auto& update = std::get<NodeUpdate>(request.call);
+  return wire::EncodeStreamUpdate(call, update.batch, PayloadOf(update));
+}
+
 std::uint32_t MillisecondsUntil(absl::Time deadline, absl::Time now) {
   const std::int64_t left = absl::ToInt64Milliseconds(deadline - now);
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(left, 1, 0xffffffff));
@@ -388,23 +398,15 @@ void StreamConnection::Send(DataRequest request) {
       stream->set_asked();
     }
   }
-  wire::StreamCall ask = call;
-  if (asks_first) call.asks_data_socket = false;
-  wire::SplitMessage message;
-  if (request.is_lookup()) {
-    auto& lookup = std::get<NodeLookup>(request.call);
-    message = wire::EncodeStreamLookup(call, lookup.batch, PayloadOf(lookup), kFrameBytesMax);
-  } else {
-    auto& update = std::get<NodeUpdate>(request.call);
-    message = wire::EncodeStreamUpdate(call, update.batch, PayloadOf(update));
-  }
   std::optional<wire::SplitMessage> withheld;
   if (asks_first) {
-    ask.reserve = {.bytes = message.bytes() + kFieldHeadsBytesMax,
-                   .ids = RowsOf(std::get<NodeUpdate>(request.call).batch)};
-    withheld = std::exchange(
-        message, wire::EncodeStreamLookup(ask, ShowingLookup(request), {}, kFrameBytesMax));
+    withheld = Encode({.sequence = call.sequence, .deadline_ms = call.deadline_ms}, request);
+    call.reserve = {.bytes = withheld->bytes() + kFieldHeadsBytesMax,
+                    .ids = RowsOf(std::get<NodeUpdate>(request.call).batch)};
   }
+  const wire::SplitMessage message =
+      asks_first ? wire::EncodeStreamLookup(call, ShowingLookup(request), {}, kFrameBytesMax)
+                 : Encode(call, request);
   const std::size_t sent_bytes = message.bytes();
   std::shared_ptr<FrameSocket> by_socket;
   {
