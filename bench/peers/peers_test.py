@@ -125,17 +125,14 @@ class WholeRun(unittest.TestCase):
             peers.main(["--logs", str(self.folder), *arguments])
         return output.getvalue().splitlines()
 
+    def compare(self, embla_rate, peer, workload, rounds=1):
+        """A run of Embla beside a peer of a million rows a second."""
+        systems = {"embla": self.fake(embla_rate), peer: self.fake("1e6")}
+        stated = [f"--system={name}={command}" for name, command in systems.items()]
+        return self.run_peers(*stated, "--workloads", workload, "--rounds", str(rounds))
+
     def test_systems_are_asked_in_turn_and_compared(self):
-        lines = self.run_peers(
-            "--system",
-            f"embla={self.fake('3e6')}",
-            "--system",
-            f"redis={self.fake('1e6')}",
-            "--workloads",
-            "w3",
-            "--rounds",
-            "2",
-        )
+        lines = self.compare("3e6", "redis", "w3", rounds=2)
         self.assertEqual(
             lines[-3].split(), ["w3", "lookup", "1", "3.00", "2.000", "-", "-", "3.00", "-"]
         )
@@ -145,29 +142,11 @@ class WholeRun(unittest.TestCase):
         self.assertEqual(asked[0][1:4], ["CASE", "lookup", "1"])
 
     def test_a_peer_is_left_out_of_workloads_that_are_not_its_own(self):
-        lines = self.run_peers(
-            "--system",
-            f"embla={self.fake('3e6')}",
-            "--system",
-            f"redis={self.fake('1e6')}",
-            "--workloads",
-            "w4",
-            "--rounds",
-            "1",
-        )
+        lines = self.compare("3e6", "redis", "w4")
         self.assertEqual([line.split()[-4:] for line in lines[-2:]], [["-"] * 4] * 2)
 
     def test_embla_s_step_is_made_of_its_lookup_and_update(self):
-        lines = self.run_peers(
-            "--system",
-            f"embla={self.fake('4e6')}",
-            "--system",
-            f"torchrec={self.fake('1e6')}",
-            "--workloads",
-            "w2",
-            "--rounds",
-            "1",
-        )
+        lines = self.compare("4e6", "torchrec", "w2")
         self.assertEqual(
             lines[-1].split(), ["w2", "step", "1", "2.00", "4.000", "-", "-", "-", "2.00"]
         )
