@@ -48,17 +48,25 @@ Call::Call(CallServices& services, std::unique_ptr<CallWork> work, absl::Time de
 
 absl::Status Call::Run() {
   Start(/*may_refresh=*/true);
-  while (!over_) {
-    std::function<void()> step;
+  while (!over_) NextStep()();
+  return status_;
+}
+
+std::function<void()> Call::NextStep() {
+  while (true) {
     {
       MutexLock lock(mu_);
-      while (steps_.empty()) changed_.Wait(mu_);
-      step = std::move(steps_.front());
-      steps_.pop_front();
+      receiving_ = false;
+      while (steps_.empty() && !wait_.receives()) changed_.Wait(mu_);
+      if (!steps_.empty()) {
+        std::function<void()> step = std::move(steps_.front());
+        steps_.pop_front();
+        return step;
+      }
+      receiving_ = true;
     }
-    step();
+    wait_.Wait();
   }
-  return status_;
 }
 
 void Call::RunAsync(std::function<void(const absl::Status&)> done) {
@@ -78,7 +86,7 @@ void Call::Post(std::function<void()> step) {
     steps_.push_back(std::move(step));
     // Once the lock is released, a caller in Run or a thread in Drain may end the call: only who is
     // about to drain may touch it.
-    if (done_ == nullptr) return changed_.NotifyOne();
+    if (done_ == nullptr) return receiving_ ? wait_.Wake() : changed_.NotifyOne();
     if (draining_) return;
     draining_ = true;
   }
@@ -149,10 +157,12 @@ void Call::Send(const Attempt& attempt) {
   }
   const TraceContext trace = sent.message == nullptr ? TraceContext() : sent.message->context;
   // The reply keeps the channel, whatever the next plan says.
-  work_->Send(attempt.target, *channel, deadline_, trace,
-              [this, sent = std::move(sent), channel](NodeReply reply) {
-                Post([this, sent, reply = std::move(reply)] { OnReply(sent, reply); });
-              });
+  const SocketPtr socket =
+      work_->Send(attempt.target, *channel, deadline_, trace,
+                  [this, sent = std::move(sent), channel](NodeReply reply) {
+                    Post([this, sent, reply = std::move(reply)] { OnReply(sent, reply); });
+                  });
+  if (done_ == nullptr) wait_.Add(socket);
 }
 
 void Call::OnReply(const Attempt& attempt, const NodeReply& reply) {
@@ -331,6 +341,7 @@ absl::Status Call::Explain(const Attempt& attempt, const absl::Status& status) c
 }
 
 void Call::FinishCall() {
+  wait_.Release();
   if (status_.ok()) work_->Merge(answered_);
   if (was_sent_ && work_->changes_rows() && IsOutcomeUnknown(status_.code())) {
     status_ = OutcomeUnknown(std::move(status_));

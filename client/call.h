@@ -27,6 +27,7 @@
 #include "core/base/mutex.h"
 #include "core/base/span_log.h"
 #include "core/metrics/instruments.h"
+#include "core/socket/receiving_wait.h"
 
 namespace embla::client {
 
@@ -65,6 +66,8 @@ class Call {
   };
 
   void Post(std::function<void()> step);
+  // Waits for the next step; the caller's in Run.
+  std::function<void()> NextStep();
   void Drain();
 
   void Start(bool may_refresh);
@@ -106,11 +109,13 @@ class Call {
   bool was_sent_ = false;
   std::size_t messages_ = 0;  // Counted if it is traced.
   bool over_ = false;
-  std::function<void(const absl::Status&)> done_;  // Null: a caller waits in Run.
+  std::function<void(const absl::Status&)> done_;  // Null: a caller waits in Run,
+  ReceivingWait wait_;                             // and receives its replies itself.
 
   Mutex mu_;
   CondVar changed_;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  bool receiving_ ABSL_GUARDED_BY(mu_) = false;  // The caller is in wait_.
   std::deque<std::function<void()>> steps_ ABSL_GUARDED_BY(mu_);
 };
 

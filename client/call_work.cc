@@ -98,11 +98,11 @@ bool LookupWork::HasOtherCopy(const ShareTarget& target, const Routes& routes) c
                      [&](const auto& item) { return route_->HasCopies(item, routes); });
 }
 
-void LookupWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
-                      const TraceContext& trace, NodeChannel::Done done) {
+SocketPtr LookupWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
+                           const TraceContext& trace, NodeChannel::Done done) {
   NodeLookup request = route_->Build(shares_[target.share]);
   request.batch.trace = trace;
-  channel.Lookup(std::move(request), deadline, std::move(done));
+  return channel.Lookup(std::move(request), deadline, std::move(done));
 }
 
 std::vector<UnitHint> LookupWork::HintsIn(const ShareTarget& target, const NodeReply& reply,
@@ -163,8 +163,8 @@ absl::StatusOr<std::vector<ShareTarget>> UpdateWork::Retarget(const ShareTarget&
   return AddShares(std::move(shares), shares_);
 }
 
-void UpdateWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
-                      const TraceContext& trace, NodeChannel::Done done) {
+SocketPtr UpdateWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
+                           const TraceContext& trace, NodeChannel::Done done) {
   UpdateHeader header{.routed_since = routed_since_,
                       .session = options_.session,
                       .proof = options_.proof,
@@ -178,7 +178,7 @@ void UpdateWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Tim
   }
   NodeUpdate request = route_->Build(share, header);
   request.batch.trace = trace;
-  channel.Update(std::move(request), deadline, std::move(done));
+  return channel.Update(std::move(request), deadline, std::move(done));
 }
 
 std::vector<UnitHint> UpdateWork::HintsIn(const ShareTarget& target, const NodeReply& reply,

@@ -57,9 +57,9 @@ class CallWork {
   virtual bool HasOtherCopy(const ShareTarget& target, const Routes& routes) const = 0;
   // Whether it is a contribution to a synchronous step, which waits for those of other clients.
   virtual bool IsContribution(const ShareTarget& target) const = 0;
-  // `trace` is the span of the message.
-  virtual void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
-                    const TraceContext& trace, NodeChannel::Done done) = 0;
+  // `trace` is the span of the message. The result as of NodeChannel::Lookup.
+  virtual SocketPtr Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
+                         const TraceContext& trace, NodeChannel::Done done) = 0;
   // Returns what the node of a share says about units that have moved away.
   virtual std::vector<UnitHint> HintsIn(const ShareTarget& target, const NodeReply& reply,
                                         const Routes& routes) const = 0;
@@ -89,8 +89,8 @@ class LookupWork final : public CallWork {
                                                     NodeId avoid) override;
   bool HasOtherCopy(const ShareTarget& target, const Routes& routes) const override;
   bool IsContribution(const ShareTarget&) const override { return false; }
-  void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
-            const TraceContext& trace, NodeChannel::Done done) override;
+  SocketPtr Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
+                 const TraceContext& trace, NodeChannel::Done done) override;
   std::vector<UnitHint> HintsIn(const ShareTarget& target, const NodeReply& reply,
                                 const Routes& routes) const override;
   std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,
@@ -131,8 +131,8 @@ class UpdateWork final : public CallWork {
   bool IsContribution(const ShareTarget& target) const override {
     return shares_[target.share].claim.has_value();
   }
-  void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
-            const TraceContext& trace, NodeChannel::Done done) override;
+  SocketPtr Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
+                 const TraceContext& trace, NodeChannel::Done done) override;
   std::vector<UnitHint> HintsIn(const ShareTarget& target, const NodeReply& reply,
                                 const Routes& routes) const override;
   std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,

@@ -16,8 +16,8 @@ class SilentChannel final : public NodeChannel {
   explicit SilentChannel(int& alive) : alive_(alive) { ++alive_; }
   ~SilentChannel() override { --alive_; }
 
-  void Lookup(NodeLookup, absl::Time, Done) override {}
-  void Update(NodeUpdate, absl::Time, Done) override {}
+  SocketPtr Lookup(NodeLookup, absl::Time, Done) override { return nullptr; }
+  SocketPtr Update(NodeUpdate, absl::Time, Done) override { return nullptr; }
   absl::Status ReadRows(const RowsQuery&, absl::Time, const RowBlockSink&) override {
     return absl::UnimplementedError("");
   }

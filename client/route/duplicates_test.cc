@@ -2,6 +2,7 @@
 // that are stepped, are the same bits (also route_test.cc, at random).
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -102,6 +103,17 @@ NodeUpdate Send(FakeNodes& nodes, const std::vector<std::int64_t>& ids,
   EXPECT_THAT(shares, IsOk());
   NodeUpdate request = route->Build(shares->front(), {});
   EXPECT_THAT(nodes.Update(kNode, request), IsOk());
+  // Gradients that travel as they were given are not copied before that is needed.
+  const UpdatePart& part = request.batch.parts.front();
+  const bool as_given = !part.clipped && options.wire_dtype == DType::kFloat32;
+  EXPECT_EQ(reinterpret_cast<const float*>(part.gradients.data()) == gradients.data(), as_given);
+  const std::size_t bytes = request.bytes();
+  request.Own();
+  EXPECT_NE(reinterpret_cast<const float*>(part.gradients.data()), gradients.data());
+  EXPECT_EQ(request.bytes(), bytes);
+  if (as_given) {
+    EXPECT_EQ(std::memcmp(part.gradients.data(), gradients.data(), gradients.size() * 4), 0);
+  }
   return request;
 }
 

@@ -1,5 +1,8 @@
 // One call's request to one node. The batch's parts view the buffers, which hold the arrays of all
 // parts one after the other, as they travel.
+//
+// An update that has one part whose gradients travel as the caller gave them has no copy of them:
+// they are borrowed while NodeChannel::Update runs. Who keeps the request longer calls Own.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +27,18 @@ struct NodeLookup {
 struct NodeUpdate {
   UpdateBatch batch;
   Buffer ids;
-  Buffer lengths;          // Lengths of the kBags parts.
-  Buffer weights;          // Weights of the weighted parts.
-  Buffer row_sum_squares;  // fp32[], of parts that have them
-  Buffer gradients;        // In the batch's wire dtype.
+  Buffer lengths;                                      // Lengths of the kBags parts.
+  Buffer weights;                                      // Weights of the weighted parts.
+  Buffer row_sum_squares;                              // fp32[], of parts that have them
+  Buffer gradients;                                    // In the batch's wire dtype.
+  std::span<const std::byte> borrowed_gradients = {};  // In their place.
 
   std::size_t bytes() const {
-    return ids.size() + lengths.size() + weights.size() + row_sum_squares.size() + gradients.size();
+    return ids.size() + lengths.size() + weights.size() + row_sum_squares.size() +
+           gradients.size() + borrowed_gradients.size();
   }
+  // Copies what is borrowed.
+  void Own();
 };
 
 }  // namespace embla::client

@@ -64,6 +64,22 @@ UpdatePart UpdateRoute::PartOf(const UpdateItem& item) const {
   return part;
 }
 
+void NodeUpdate::Own() {
+  if (borrowed_gradients.empty()) return;
+  gradients = Buffer::Allocate(borrowed_gradients.size());
+  std::copy(borrowed_gradients.begin(), borrowed_gradients.end(), gradients.data());
+  borrowed_gradients = {};
+  batch.parts.front().gradients = gradients.bytes();
+}
+
+// Whether the gradients of `share` travel as they lie in the caller's memory.
+bool UpdateRoute::CanBorrow(const UpdateShare& share) const {
+  if (share.items.size() != 1 || options_.wire_dtype != DType::kFloat32) return false;
+  const UpdateItem& item = share.items.front();
+  if (!item.all || item.combined() || tables_[item.table].images.has_value()) return false;
+  return inputs_[item.feature].feature.stride == item.columns();
+}
+
 NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& header) const {
   NodeUpdate request;
   request.batch = {.plan_version = share.plan_version,
@@ -98,7 +114,8 @@ NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& head
   request.lengths = pool_->Take(lengths * sizeof(std::uint32_t));
   request.weights = pool_->Take(weights * sizeof(float));
   request.row_sum_squares = pool_->Take(sums * sizeof(float));
-  request.gradients = pool_->Take(gradient_bytes);
+  const bool borrows = CanBorrow(share);
+  if (!borrows) request.gradients = pool_->Take(gradient_bytes);
   Arrays at{request.ids.MutableAs<RowId>().data(),
             request.lengths.MutableAs<std::uint32_t>().data(),
             request.weights.MutableAs<float>().data(),
@@ -118,6 +135,11 @@ NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& head
     part.weights = {begin.weights, at.weights};
     part.row_sum_squares = {begin.row_sum_squares, at.row_sum_squares};
     part.gradients = {begin.gradients, at.gradients};
+  }
+  if (borrows) {
+    const float* const gradients = inputs_[share.items.front().feature].gradients;
+    request.borrowed_gradients = {reinterpret_cast<const std::byte*>(gradients), gradient_bytes};
+    request.batch.parts.front().gradients = request.borrowed_gradients;
   }
   return request;
 }
@@ -187,6 +209,7 @@ void UpdateRoute::FillFeature(const UpdateItem& item, Arrays& arrays) const {
                             ElementOf(options_.wire_dtype)};
   const std::vector<std::uint32_t>& rows = pooled ? item.bags : item.entries;
   const std::size_t row_count = item.all ? feature.rows() : rows.size();
+  if (arrays.gradients == nullptr) return;  // They are borrowed.
   if (item.all) {
     kernels::Convert({gradients, stride}, out, row_count, item.columns());
   } else {

@@ -120,6 +120,7 @@ class UpdateRoute {
   // The part of `share`, which has a claim, that is of `units`; no claim: none is.
   UpdateShare Within(const UnitSet& units, const UpdateShare& share, const Routes& routes) const;
 
+  // May borrow gradients of the caller's.
   NodeUpdate Build(const UpdateShare& share, const UpdateHeader& header) const;
 
   // The first table of the share.
@@ -199,6 +200,7 @@ class UpdateRoute {
   std::size_t IdCount(const UpdateItem& item) const;
   std::size_t BagCount(const UpdateItem& item) const;
   bool HasWeights(const UpdateItem& item) const;
+  bool CanBorrow(const UpdateShare& share) const;
   void FillCombined(const UpdateItem& item, Arrays& arrays) const;
   void FillFeature(const UpdateItem& item, Arrays& arrays) const;
   void FillImages(const UpdateItem& item, Arrays& arrays) const;

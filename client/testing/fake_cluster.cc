@@ -62,11 +62,14 @@ class FakeCluster::Channel final : public NodeChannel {
     node_ = NodeId{static_cast<std::uint32_t>(std::stoul(address_.substr(address_.find(':') + 1)))};
   }
 
-  void Lookup(NodeLookup request, absl::Time deadline, Done done) override {
+  SocketPtr Lookup(NodeLookup request, absl::Time deadline, Done done) override {
     Send(std::make_shared<NodeLookup>(std::move(request)), deadline, std::move(done));
+    return nullptr;
   }
-  void Update(NodeUpdate request, absl::Time deadline, Done done) override {
+  SocketPtr Update(NodeUpdate request, absl::Time deadline, Done done) override {
+    request.Own();
     Send(std::make_shared<NodeUpdate>(std::move(request)), deadline, std::move(done));
+    return nullptr;
   }
 
   absl::Status ReadRows(const RowsQuery& query, absl::Time, const RowBlockSink& sink) override {

@@ -10,6 +10,8 @@
 
 namespace embla::client {
 
+// Memory that an update borrows is good until Enter of the gate has returned, and Send of a
+// connection.
 struct DataRequest {
   std::variant<NodeLookup, NodeUpdate> call;
   absl::Time deadline;
@@ -18,6 +20,10 @@ struct DataRequest {
   bool is_lookup() const { return call.index() == 0; }
   bool is_contribution() const {
     return !is_lookup() && std::get<NodeUpdate>(call).batch.claim.has_value();
+  }
+  // Copies what is borrowed.
+  void Own() {
+    if (!is_lookup()) std::get<NodeUpdate>(call).Own();
   }
   // Memory for the answered rows; empty for updates.
   std::span<std::byte> reply_rows() const {
@@ -34,7 +40,8 @@ struct DataRequest {
 class DataConnection {
  public:
   virtual ~DataConnection() = default;
-  virtual void Send(DataRequest request) = 0;
+  // The result as of NodeChannel::Lookup.
+  virtual SocketPtr Send(DataRequest request) = 0;
   // Fails what is in flight with Unavailable.
   virtual void Close() = 0;
 };

@@ -64,7 +64,7 @@ class GrpcNodeChannel final : public NodeChannel {
   GrpcNodeChannel(const std::string& address, const GrpcNodeOptions& options, Timer& timer)
       : timer_(timer),
         gate_(options.in_flight_bytes_max, timer,
-              [this](DataRequest request) { Start(std::move(request)); }),
+              [this](DataRequest request) { return Start(std::move(request)); }),
         reads_channel_(MakeChannelOf(address, options)),
         data_(reads_channel_),
         inspect_(reads_channel_) {
@@ -91,12 +91,12 @@ class GrpcNodeChannel final : public NodeChannel {
 
   ~GrpcNodeChannel() override { Close(); }
 
-  void Lookup(NodeLookup request, absl::Time deadline, Done done) override {
-    gate_.Enter({std::move(request), deadline, std::move(done)});
+  SocketPtr Lookup(NodeLookup request, absl::Time deadline, Done done) override {
+    return gate_.Enter({std::move(request), deadline, std::move(done)});
   }
 
-  void Update(NodeUpdate request, absl::Time deadline, Done done) override {
-    gate_.Enter({std::move(request), deadline, std::move(done)});
+  SocketPtr Update(NodeUpdate request, absl::Time deadline, Done done) override {
+    return gate_.Enter({std::move(request), deadline, std::move(done)});
   }
 
   absl::Status ReadRows(const RowsQuery& query, absl::Time deadline,
@@ -237,14 +237,14 @@ class GrpcNodeChannel final : public NodeChannel {
     return sink(evictions);
   }
 
-  void Start(DataRequest request) {
+  SocketPtr Start(DataRequest request) {
     // Expired while it waited for its turn: the node need not see it.
     if (request.deadline <= timer_.Now()) {
-      return request.done(
-          {.status = absl::DeadlineExceededError("the time was over before sending")});
+      request.done({.status = absl::DeadlineExceededError("the time was over before sending")});
+      return nullptr;
     }
     const std::size_t turn = next_connection_.fetch_add(1, std::memory_order_relaxed);
-    connections_[turn % connections_.size()]->Send(std::move(request));
+    return connections_[turn % connections_.size()]->Send(std::move(request));
   }
 
   Timer& timer_;  // Not owned; outlives this object.

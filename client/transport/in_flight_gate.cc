@@ -8,7 +8,7 @@
 
 namespace embla::client {
 
-void InFlightGate::Enter(DataRequest request) {
+SocketPtr InFlightGate::Enter(DataRequest request) {
   if (request.is_contribution()) return start_(std::move(request));
   const std::size_t bytes = request.bytes();
   std::size_t waiting = 0;
@@ -18,22 +18,24 @@ void InFlightGate::Enter(DataRequest request) {
     if (waiting == 0 && HasRoom(bytes)) {
       bytes_in_flight_ += bytes;
     } else if (waiting < kWaitingMax) {
+      request.Own();
       alarm_.NoLaterThan(request.deadline);
       waiting_.push_back(std::move(request));
-      return;
+      return nullptr;
     }
   }
   if (waiting == 0) return Start(std::move(request), bytes);
   request.done({.status = absl::ResourceExhaustedError(absl::StrCat(
                     waiting, " requests wait for this node already: send fewer at a time"))});
+  return nullptr;
 }
 
-void InFlightGate::Start(DataRequest request, std::size_t bytes) {
+SocketPtr InFlightGate::Start(DataRequest request, std::size_t bytes) {
   request.done = [this, bytes, done = std::move(request.done)](NodeReply reply) {
     Leave(bytes);
     done(std::move(reply));
   };
-  start_(std::move(request));
+  return start_(std::move(request));
 }
 
 void InFlightGate::Leave(std::size_t bytes) {

@@ -25,15 +25,15 @@ class InFlightGate {
 
   // `start` sends a request; its done is the gate's. A request larger than bytes_max is sent alone.
   // `timer` is not owned; outlives this object.
-  InFlightGate(std::size_t bytes_max, Timer& timer, std::function<void(DataRequest)> start)
+  InFlightGate(std::size_t bytes_max, Timer& timer, std::function<SocketPtr(DataRequest)> start)
       : bytes_max_(bytes_max),
         timer_(timer),
         start_(std::move(start)),
         alarm_(timer, [this] { ExpireWaiting(); }) {}
 
   // Starts `request` now or later. Its done runs with ResourceExhausted when too many wait, and
-  // with DeadlineExceeded when it waited too long.
-  void Enter(DataRequest request);
+  // with DeadlineExceeded when it waited too long. Returns what `start` does, or null.
+  SocketPtr Enter(DataRequest request);
   // Fails everything that waits.
   void FailWaiting(const absl::Status& status);
 
@@ -41,14 +41,14 @@ class InFlightGate {
   bool HasRoom(std::size_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes <= bytes_max_;
   }
-  void Start(DataRequest request, std::size_t bytes);
+  SocketPtr Start(DataRequest request, std::size_t bytes);
   void Leave(std::size_t bytes);
   void StartWaiting();
   void ExpireWaiting();
 
   const std::size_t bytes_max_;
   Timer& timer_;  // Not owned; outlives this object.
-  const std::function<void(DataRequest)> start_;
+  const std::function<SocketPtr(DataRequest)> start_;
 
   Mutex mu_;
   std::size_t bytes_in_flight_ ABSL_GUARDED_BY(mu_) = 0;

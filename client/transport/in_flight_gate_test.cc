@@ -19,6 +19,10 @@ class InFlightGateTest : public ::testing::Test {
     gate.Enter({std::move(lookup), deadline,
                 [this](NodeReply reply) { ended_.push_back(reply.status.code()); }});
   }
+  SocketPtr Begin(DataRequest request) {
+    started_.push_back(std::move(request));
+    return nullptr;
+  }
   // Ends the oldest request that was started.
   void FinishOne() {
     DataRequest request = std::move(started_.front());
@@ -32,7 +36,7 @@ class InFlightGateTest : public ::testing::Test {
 };
 
 TEST_F(InFlightGateTest, StartsInOrderAsBytesComeFree) {
-  InFlightGate gate(100, timer_, [&](DataRequest r) { started_.push_back(std::move(r)); });
+  InFlightGate gate(100, timer_, [&](DataRequest r) { return Begin(std::move(r)); });
   for (const std::size_t bytes : {60, 30, 20, 10}) Enter(gate, bytes);
   // The last one would fit, but it is not its turn.
   EXPECT_EQ(started_.size(), 2u);
@@ -44,7 +48,7 @@ TEST_F(InFlightGateTest, StartsInOrderAsBytesComeFree) {
 }
 
 TEST_F(InFlightGateTest, RequestLargerThanTheBoundGoesAlone) {
-  InFlightGate gate(100, timer_, [&](DataRequest r) { started_.push_back(std::move(r)); });
+  InFlightGate gate(100, timer_, [&](DataRequest r) { return Begin(std::move(r)); });
   Enter(gate, 10);
   Enter(gate, 5000);
   EXPECT_EQ(started_.size(), 1u);
@@ -54,7 +58,7 @@ TEST_F(InFlightGateTest, RequestLargerThanTheBoundGoesAlone) {
 }
 
 TEST_F(InFlightGateTest, ContributionsWaitForNothingAndHoldNothingUp) {
-  InFlightGate gate(100, timer_, [&](DataRequest r) { started_.push_back(std::move(r)); });
+  InFlightGate gate(100, timer_, [&](DataRequest r) { return Begin(std::move(r)); });
   const auto contribute = [&](std::size_t bytes) {
     NodeUpdate update;
     update.batch.claim.emplace();
@@ -73,7 +77,7 @@ TEST_F(InFlightGateTest, ContributionsWaitForNothingAndHoldNothingUp) {
 }
 
 TEST_F(InFlightGateTest, WaitingEndsAtTheDeadlineOrWhenTooManyWait) {
-  InFlightGate gate(100, timer_, [&](DataRequest r) { started_.push_back(std::move(r)); });
+  InFlightGate gate(100, timer_, [&](DataRequest r) { return Begin(std::move(r)); });
   Enter(gate, 100);
   Enter(gate, 1, absl::FromUnixSeconds(10));
   timer_.Advance(absl::Seconds(11));
@@ -89,8 +93,9 @@ TEST_F(InFlightGateTest, WaitingEndsAtTheDeadlineOrWhenTooManyWait) {
 TEST_F(InFlightGateTest, ThousandsOfWaitingRequestsThatFailAtOnceDoNotRecurse) {
   bool holding = true;
   InFlightGate gate(100, timer_, [&](DataRequest r) {
-    if (holding) return started_.push_back(std::move(r));
+    if (holding) return Begin(std::move(r));
     r.done({.status = absl::UnavailableError("down")});
+    return SocketPtr();
   });
   for (std::size_t i = 0; i < InFlightGate::kWaitingMax; ++i) Enter(gate, 100);
   holding = false;

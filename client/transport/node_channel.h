@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "client/route/node_request.h"
 #include "core/base/ids.h"
 #include "core/rows/refused_unit.h"
+#include "core/socket/frame_socket.h"
 
 namespace embla::client {
 
@@ -33,6 +35,8 @@ struct NodeReply {
   // Units of a contribution's claim that did not step. All others have.
   std::vector<RefusedClaim> refused_claims = {};
 };
+
+using SocketPtr = std::shared_ptr<FrameSocket>;
 
 class NodeChannel {
  public:
@@ -75,8 +79,12 @@ class NodeChannel {
   //   DeadlineExceeded   no reply by `deadline`
   //   ResourceExhausted  too many requests wait for this node already
   //   Internal           the reply does not answer the request
-  virtual void Lookup(NodeLookup request, absl::Time deadline, Done done) = 0;
-  virtual void Update(NodeUpdate request, absl::Time deadline, Done done) = 0;
+  //
+  // Return the socket by which the reply comes, so that who waits for it may receive it; null: it
+  // comes in another way.
+  virtual SocketPtr Lookup(NodeLookup request, absl::Time deadline, Done done) = 0;
+  // Memory that `request` borrows is read until Update returns, and not later.
+  virtual SocketPtr Update(NodeUpdate request, absl::Time deadline, Done done) = 0;
 
   // Reads the rows the node holds; blocks. Calls `sink` on this thread until all rows are read or
   // it returns an error.

@@ -28,11 +28,14 @@ inline wire::LookupPayload PayloadOf(NodeLookup& request) {
 }
 
 inline wire::UpdatePayload PayloadOf(NodeUpdate& request) {
+  const std::span<const std::byte> borrowed = request.borrowed_gradients;
   return {.ids = wire::SliceOf(std::move(request.ids)),
           .lengths = wire::SliceOf(std::move(request.lengths)),
           .weights = wire::SliceOf(std::move(request.weights)),
           .row_sum_squares = wire::SliceOf(std::move(request.row_sum_squares)),
-          .gradients = wire::SliceOf(std::move(request.gradients))};
+          .gradients = borrowed.empty() ? wire::SliceOf(std::move(request.gradients))
+                                        : grpc::Slice(borrowed.data(), borrowed.size(),
+                                                      grpc::Slice::STATIC_SLICE)};
 }
 
 // A lookup that shows the session of `request` and asks for nothing.

@@ -60,7 +60,10 @@ wire::SplitMessage Encode(const wire::StreamCall& call, DataRequest& request) {
     return wire::EncodeStreamLookup(call, lookup.batch, PayloadOf(lookup), kFrameBytesMax);
   }
   auto& update = std::get<NodeUpdate>(request.call);
-  return wire::EncodeStreamUpdate(call, update.batch, PayloadOf(update));
+  const bool borrows = !update.borrowed_gradients.empty();
+  wire::SplitMessage message = wire::EncodeStreamUpdate(call, update.batch, PayloadOf(update));
+  message.borrows = borrows;
+  return message;
 }
 
 std::uint32_t MillisecondsUntil(absl::Time deadline, absl::Time now) {
@@ -384,7 +387,7 @@ std::optional<wire::SplitMessage> StreamConnection::TakeReply(PendingCalls& call
   return std::nullopt;
 }
 
-void StreamConnection::Send(DataRequest request) {
+SocketPtr StreamConnection::Send(DataRequest request) {
   const absl::Time now = timer_.Now();
   wire::StreamCall call;
   call.deadline_ms = MillisecondsUntil(request.deadline, now);
@@ -400,6 +403,7 @@ void StreamConnection::Send(DataRequest request) {
   }
   std::optional<wire::SplitMessage> withheld;
   if (asks_first) {
+    request.Own();
     withheld = Encode({.sequence = call.sequence, .deadline_ms = call.deadline_ms}, request);
     call.reserve = {.bytes = withheld->bytes() + kFieldHeadsBytesMax,
                     .ids = RowsOf(std::get<NodeUpdate>(request.call).batch)};
@@ -408,7 +412,7 @@ void StreamConnection::Send(DataRequest request) {
       asks_first ? wire::EncodeStreamLookup(call, ShowingLookup(request), {}, kFrameBytesMax)
                  : Encode(call, request);
   const std::size_t sent_bytes = message.bytes();
-  std::shared_ptr<FrameSocket> by_socket;
+  SocketPtr by_socket;
   {
     MutexLock lock(mu_);
     Stream* const stream = OpenStream();
@@ -424,12 +428,16 @@ void StreamConnection::Send(DataRequest request) {
       }
       stream->calls().Add(call.sequence, std::move(request), sent_bytes, std::move(withheld));
       stream->Write(wire::Join(message));
-      return;
+      return nullptr;
     }
   }
   // Not under the lock: replies come meanwhile. A socket that has broken has failed the call.
-  if (by_socket != nullptr) return by_socket->Send(wire::MakeFrame(message));
+  if (by_socket != nullptr) {
+    by_socket->Send(wire::MakeFrame(message));
+    return by_socket;
+  }
   request.done({.status = absl::UnavailableError("the connection was given up")});
+  return nullptr;
 }
 
 void StreamConnection::ExpireCalls() {

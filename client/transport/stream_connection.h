@@ -50,7 +50,7 @@ class StreamConnection final : public DataConnection {
   // Waits until every call's done has run.
   ~StreamConnection() override;
 
-  void Send(DataRequest request) override;
+  SocketPtr Send(DataRequest request) override;
   void Close() override;
 
  private:

@@ -71,8 +71,9 @@ UnaryConnection::~UnaryConnection() {
   while (calls_ != nullptr) idle_.Wait(mu_);
 }
 
-void UnaryConnection::Send(DataRequest request) {
+SocketPtr UnaryConnection::Send(DataRequest request) {
   auto* call = new Call;
+  request.Own();
   call->request = std::move(request);
   call->context.set_deadline(DeadlineOf(call->request.deadline));
   if (call->request.is_lookup()) {
@@ -98,13 +99,14 @@ void UnaryConnection::Send(DataRequest request) {
   if (closed) {
     call->request.done({.status = absl::UnavailableError("the connection was given up")});
     delete call;
-    return;
+    return nullptr;
   }
   if (is_shown) {
     Start(call);
   } else {
     ShowAndStart(call);
   }
+  return nullptr;
 }
 
 void UnaryConnection::Start(Call* call) {

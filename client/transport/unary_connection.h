@@ -18,7 +18,7 @@ class UnaryConnection final : public DataConnection {
   explicit UnaryConnection(std::shared_ptr<grpc::Channel> channel) : stub_(std::move(channel)) {}
   ~UnaryConnection() override;
 
-  void Send(DataRequest request) override;
+  SocketPtr Send(DataRequest request) override;
   void Close() override;
 
  private:

@@ -24,7 +24,7 @@ constexpr std::size_t kPiecesMax = 64;
 constexpr std::size_t kGatheredFramesMax = 16;  // Nobody waits longer for a reply.
 // A unix socket takes so much before its sender has to wait, where net.core.wmem_max lets it: each
 // wait wakes two threads.
-constexpr int kSendBufferBytes = 512 << 10;
+constexpr int kSendBufferBytes = 1 << 20;
 
 absl::Status Broken(const char* what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
@@ -53,19 +53,47 @@ FrameSocket::FrameSocket(std::unique_ptr<Link> link, Owner& owner, Poller& polle
       staging_(kStagingBytes),
       is_ready_(link_->is_ready()) {}
 
-void FrameSocket::Send(wire::Frame frame) {
-  {
-    MutexLock lock(mu_);
-    if (!closed_.ok()) return;
-    queue_.push_back({.frame = std::move(frame)});
-    const bool waits = gathers_ && queue_.size() < kGatheredFramesMax && poller_.IsCurrentThread();
-    if (waits || !BeginFlush()) return;
+void FrameSocket::Outgoing::Own() {
+  wire::Frame rest;
+  std::size_t skip = sent;
+  const std::size_t head = std::min(skip, frame.head.size());
+  rest.head = frame.head.substr(head);
+  skip -= head;
+  for (const grpc::Slice& array : frame.arrays) {
+    const std::size_t skipped = std::min(skip, array.size());
+    skip -= skipped;
+    if (skipped < array.size()) {
+      rest.arrays.emplace_back(array.begin() + skipped, array.size() - skipped);
+    }
   }
-  Flush();
+  frame = std::move(rest);
+  sent = 0;
 }
 
+void FrameSocket::Send(wire::Frame frame) {
+  Outgoing outgoing{.frame = std::move(frame)};
+  bool sends = BeginSend(outgoing);
+  if (!sends && outgoing.frame.borrows) {
+    outgoing.Own();  // It has to wait for others.
+    sends = BeginSend(outgoing);
+  }
+  if (sends) Flush();
+}
+
+bool FrameSocket::BeginSend(Outgoing& outgoing) {
+  MutexLock lock(mu_);
+  if (!closed_.ok()) return false;
+  const bool waits =
+      gathers_ && queue_.size() + 1 < kGatheredFramesMax && poller_.IsCurrentThread();
+  if (outgoing.frame.borrows && (waits || !queue_.empty() || !MaySend())) return false;
+  queue_.push_back(std::move(outgoing));
+  return !waits && BeginFlush();
+}
+
+bool FrameSocket::MaySend() const { return is_ready_ && !sending_ && !blocked_; }
+
 bool FrameSocket::BeginFlush() {
-  if (!is_ready_ || sending_ || blocked_ || queue_.empty()) return false;
+  if (!MaySend() || queue_.empty()) return false;
   sending_ = true;
   return true;
 }
@@ -83,8 +111,44 @@ void FrameSocket::Want() {
 
 void FrameSocket::Watch() {
   if (removed_ || !is_ready_) return;
+  const bool receives = !paused_ && !is_lent_;
   poller_.Change(link_->number(),
-                 (paused_ ? 0u : std::uint32_t{EPOLLIN}) | (blocked_ ? EPOLLOUT : 0u), *this);
+                 (receives ? std::uint32_t{EPOLLIN} : 0u) | (blocked_ ? EPOLLOUT : 0u), *this);
+}
+
+bool FrameSocket::BeginReceiving() {
+  MutexLock lock(mu_);
+  if (!is_ready_ || removed_ || gathers_ || is_lent_ || !received_.ok()) return false;
+  // Bytes that have been received already have no event to wait for.
+  if (staged_begin_ < staged_end_ || link_->HasReceived()) return false;
+  is_lent_ = true;
+  Watch();
+  return true;
+}
+
+bool FrameSocket::ReceiveHere() {
+  absl::Status status;
+  do {
+    status = Receive();
+  } while (status.ok() && link_->HasReceived());
+  if (status.ok()) return true;
+  {
+    MutexLock lock(mu_);
+    received_ = status;
+  }
+  EndReceiving();
+  return false;
+}
+
+void FrameSocket::EndReceiving() {
+  bool is_over = false;
+  {
+    MutexLock lock(mu_);
+    is_lent_ = false;
+    Watch();
+    is_over = !received_.ok();
+  }
+  if (is_over) poller_.Wake(shared_from_this());
 }
 
 void FrameSocket::OnEvents(std::uint32_t events) {
@@ -121,16 +185,19 @@ absl::StatusOr<bool> FrameSocket::Prepare(std::uint32_t events) {
 }
 
 absl::Status FrameSocket::ReceiveAndSend(std::uint32_t events) {
+  bool receives = false;
   {
     MutexLock lock(mu_);
     if (removed_) return absl::OkStatus();  // Woken once more than it needed.
-    gathers_ = true;
+    if (!received_.ok()) return received_;
+    gathers_ = !is_lent_;
+    receives = gathers_;
     if ((events & EPOLLOUT) != 0) {
       blocked_ = false;
       Watch();
     }
   }
-  absl::Status status = Receive();
+  absl::Status status = receives ? Receive() : absl::OkStatus();
   bool flush = false;
   {
     MutexLock lock(mu_);
@@ -141,7 +208,7 @@ absl::Status FrameSocket::ReceiveAndSend(std::uint32_t events) {
   if (status.ok() && (events & (EPOLLHUP | EPOLLERR)) != 0) {
     MutexLock lock(mu_);
     // Nobody hears replies any more.
-    if (paused_) status = absl::UnavailableError("the peer closed the connection");
+    if (paused_ && !is_lent_) status = absl::UnavailableError("the peer closed the connection");
   }
   return status;
 }
@@ -205,17 +272,29 @@ bool FrameSocket::IsWanted(bool begins) {
 }
 
 void FrameSocket::Flush() {
+  Outgoing* borrowing = nullptr;  // Its rest has to wait for the kernel.
   while (true) {
     std::size_t finished = 0;
-    SendSome(finished);
+    if (borrowing != nullptr) {
+      borrowing->Own();
+    } else {
+      SendSome(finished);
+    }
     for (std::size_t i = 0; i < finished; ++i) owner_.OnSent();
+    borrowing = nullptr;
     bool tell = false;
     absl::Status why;
     std::deque<Outgoing> dropped;
     {
       MutexLock lock(mu_);
-      // The poller's thread may have found that there is room, and left it to this one.
-      if (closed_.ok() && !blocked_ && !queue_.empty()) continue;
+      if (closed_.ok() && !queue_.empty()) {
+        // The poller's thread may have found that there is room, and left it to this one.
+        if (!blocked_) continue;
+        if (queue_.front().frame.borrows) {
+          borrowing = &queue_.front();
+          continue;
+        }
+      }
       sending_ = false;
       if (!closed_.ok()) dropped.swap(queue_);
       // The poller's thread left it to this one to tell.

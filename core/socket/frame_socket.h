@@ -1,9 +1,9 @@
 // Frames (core/wire/frame.h) over a socket.
 //
-// Received on the poller's thread, straight to where the owner wants the arrays. Sent on the thread
-// that calls Send as far as the kernel takes the bytes at once, and what is left over on the
-// poller's. What the poller's thread sends while it receives goes together, when there is nothing
-// more to receive.
+// Received on the poller's thread, or on one that waits for what comes (receiving_wait.h), straight
+// to where the owner wants the arrays. Sent on the thread that calls Send as far as the kernel
+// takes the bytes at once, and what is left over on the poller's. What the poller's thread sends
+// while it receives goes together, when there is nothing more to receive.
 //
 // Failpoint: frame_socket.receive, before each receipt.
 #pragma once
@@ -28,8 +28,8 @@ namespace embla {
 // Thread safety: every public method may be called from any thread.
 class FrameSocket final : public Poller::Watched, public std::enable_shared_from_this<FrameSocket> {
  public:
-  // BeginFrame and EndFrame run on the poller's thread; the connection ends if they return an
-  // error.
+  // BeginFrame and EndFrame run on the thread that receives; the connection ends if they return
+  // an error.
   class Owner : public wire::FrameReader::Sink {
    public:
     // A frame that was sent is in the kernel's hands. On the thread that called Send, or on the
@@ -49,12 +49,22 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
                                                            Poller& poller,
                                                            std::size_t text_bytes_max);
 
-  // Frames are sent in the order of the calls, once the link is ready. The owner must not hold a
-  // lock that OnSent takes.
+  // Frames are sent in the order of the calls, once the link is ready. Memory that a frame borrows
+  // is not read any more when Send returns: what the kernel does not take at once is copied. The
+  // owner must not hold a lock that OnSent takes.
   void Send(wire::Frame frame);
   // Takes one more frame. At first, and after each frame, none is taken until this is called;
   // EndFrame may call it.
   void Want();
+  // Has the calling thread receive in place of the poller's, until EndReceiving. False: it cannot.
+  // Requires: every frame is wanted as soon as the one before has ended.
+  bool BeginReceiving();
+  // Receives what has come, once the descriptor has events. False: the connection is over, and the
+  // poller's thread is told to see to that.
+  bool ReceiveHere();
+  void EndReceiving();
+  int number() const { return link_->number(); }
+
   // Ends the connection. Frames that are not sent yet are dropped. OnClosed comes later.
   void Shutdown() { link_->Shutdown(); }
 
@@ -64,6 +74,9 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   struct Outgoing {
     wire::Frame frame;
     std::size_t sent = 0;  // Bytes of it.
+
+    // Keeps a copy of what is not sent.
+    void Own();
   };
 
   FrameSocket(std::unique_ptr<Link> link, Owner& owner, Poller& poller, std::size_t text_bytes_max);
@@ -79,6 +92,9 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   // Whether a frame is wanted; `begins`: it is taken. Otherwise nothing is received until one is.
   bool IsWanted(bool begins);
 
+  // Queues a frame, unless it borrows and has to wait. Whether the caller is to call Flush.
+  bool BeginSend(Outgoing& outgoing);
+  bool MaySend() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether the caller is to call Flush.
   bool BeginFlush() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends what is queued. Requires: sending_ is set by the caller, for itself.
@@ -92,7 +108,7 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   Owner& owner_;    // Not owned; outlives OnClosed.
   Poller& poller_;  // Not owned; outlives this object.
 
-  // The poller's thread's.
+  // The receiving thread's.
   wire::FrameReader reader_;
   std::vector<std::byte> staging_;
   std::size_t staged_begin_ = 0;
@@ -101,13 +117,15 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   Mutex mu_;
   bool is_ready_ ABSL_GUARDED_BY(mu_);  // The link.
   bool wanted_ ABSL_GUARDED_BY(mu_) = false;
-  bool paused_ ABSL_GUARDED_BY(mu_) = true;    // Until a frame is wanted.
-  bool gathers_ ABSL_GUARDED_BY(mu_) = false;  // The poller's thread receives.
-  bool blocked_ ABSL_GUARDED_BY(mu_) = false;  // Until the kernel takes more.
-  bool sending_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in Flush.
-  bool removed_ ABSL_GUARDED_BY(mu_) = false;  // From the poller.
-  bool told_ ABSL_GUARDED_BY(mu_) = false;     // OnClosed.
-  absl::Status closed_ ABSL_GUARDED_BY(mu_);   // Not OK: why.
+  bool paused_ ABSL_GUARDED_BY(mu_) = true;     // Until a frame is wanted.
+  bool gathers_ ABSL_GUARDED_BY(mu_) = false;   // The poller's thread receives.
+  bool is_lent_ ABSL_GUARDED_BY(mu_) = false;   // Another thread receives.
+  absl::Status received_ ABSL_GUARDED_BY(mu_);  // Not OK: why that thread can receive no more.
+  bool blocked_ ABSL_GUARDED_BY(mu_) = false;   // Until the kernel takes more.
+  bool sending_ ABSL_GUARDED_BY(mu_) = false;   // A thread is in Flush.
+  bool removed_ ABSL_GUARDED_BY(mu_) = false;   // From the poller.
+  bool told_ ABSL_GUARDED_BY(mu_) = false;      // OnClosed.
+  absl::Status closed_ ABSL_GUARDED_BY(mu_);    // Not OK: why.
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
 };
 

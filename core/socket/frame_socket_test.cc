@@ -27,316 +27,31 @@
 #include "core/base/testing/status_matchers.h"
 #include "core/socket/link.h"
 #include "core/socket/poller.h"
-#include "core/tls/testing/test_authority.h"
+#include "core/socket/testing/frame_ends.h"
 #include "core/wire/frame.h"
 #include "core/wire/large_fields.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::AreInOrder;
+using ::embla::testing::Behaviour;
+using ::embla::testing::BytesOf;
+using ::embla::testing::ConnectedPair;
+using ::embla::testing::Connection;
+using ::embla::testing::End;
+using ::embla::testing::ExpectClosedOnce;
+using ::embla::testing::FrameOf;
+using ::embla::testing::FrameSocketTest;
 using ::embla::testing::IsOk;
+using ::embla::testing::kLarge;
+using ::embla::testing::kMedium;
+using ::embla::testing::kPatience;
+using ::embla::testing::kTextAlone;
+using ::embla::testing::kTextBytesMax;
+using ::embla::testing::MessageOf;
 using ::embla::testing::StatusIs;
-
-constexpr std::size_t kTextBytesMax = 1024;
-constexpr absl::Duration kPatience = absl::Seconds(60);
-
-// --- Frames, which follow from a number: a text that begins with it, and arrays.
-
-constexpr std::uint64_t kTextAlone = std::uint64_t{1} << 63;
-constexpr std::uint64_t kMedium = std::uint64_t{1} << 62;  // One array of 64 KiB.
-constexpr std::uint64_t kLarge = std::uint64_t{1} << 61;   // One array of 3 MiB.
-
-std::string Content(std::uint64_t number, std::size_t size) {
-  std::string bytes(size, '\0');
-  const std::uint64_t seed = SplitMix64(number);
-  for (std::size_t i = 0; i < size; i += sizeof(std::uint64_t)) {
-    const std::uint64_t word = SplitMix64(seed + i);
-    std::memcpy(bytes.data() + i, &word, std::min(sizeof(word), size - i));
-  }
-  return bytes;
-}
-
-std::string TextOf(std::uint64_t number) {
-  std::string text(reinterpret_cast<const char*>(&number), sizeof(number));
-  return text + Content(number, SplitMix64(number) % (kTextBytesMax - sizeof(number)));
-}
-
-std::vector<std::size_t> ArrayBytes(std::uint64_t number) {
-  if ((number & kTextAlone) != 0) return {};
-  if ((number & kMedium) != 0) return {64 << 10};
-  std::uint64_t random = SplitMix64(number);
-  if ((number & kLarge) != 0 || random % 16 == 0) return {3 << 20};
-  std::vector<std::size_t> sizes(random / 16 % 4);
-  for (std::size_t& size : sizes) {
-    random = SplitMix64(random);
-    size = 1 + (random >> 8) % (std::uint64_t{1} << random % 20);
-  }
-  return sizes;
-}
-
-std::string ArrayOf(std::uint64_t number, std::size_t array, std::size_t size) {
-  return Content(SplitMix64(number) + array, size);
-}
-
-wire::Frame FrameOf(std::uint64_t number) {
-  wire::SplitMessage message{.envelope = TextOf(number), .small = {}, .fields = {}};
-  const std::vector<std::size_t> sizes = ArrayBytes(number);
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    message.fields.emplace_back(static_cast<int>(i + 1), grpc::Slice(ArrayOf(number, i, sizes[i])));
-  }
-  return wire::MakeFrame(message);
-}
-
-std::string BytesOf(const wire::Frame& frame) {
-  std::string bytes = frame.head;
-  for (const grpc::Slice& array : frame.arrays) {
-    bytes.append(reinterpret_cast<const char*>(array.begin()), array.size());
-  }
-  return bytes;
-}
-
-// --- Ends of a connection.
-
-// Counts of the calls of an owner.
-struct Told {
-  int begun = 0;
-  int ended = 0;
-  int sent = 0;
-  int closed = 0;
-  int after_closed = 0;
-  absl::Status why;                    // Why the connection was closed.
-  std::vector<std::uint64_t> numbers;  // Frames that have ended, without empty ones.
-};
-
-// How an owner answers, after it has checked what comes.
-struct Behaviour {
-  bool wants_more = false;  // EndFrame wants the next one.
-  bool dies = false;        // The owner is destroyed in OnClosed.
-  std::function<absl::Status()> begin = [] { return absl::OkStatus(); };
-  std::function<absl::Status()> end = [] { return absl::OkStatus(); };
-  std::function<void()> sent = [] {};
-};
-
-class End {
- public:
-  // `poller` is not owned and outlives the end.
-  End(std::unique_ptr<Link> link, Poller& poller);
-  ~End();
-
-  // Requires: nothing is sent by this end, or wanted, yet.
-  void Behave(Behaviour behaviour) {
-    MutexLock lock(mu_);
-    behaviour_ = std::make_shared<const Behaviour>(std::move(behaviour));
-  }
-
-  FrameSocket& socket() { return *socket_; }
-
-  // False, and a failure, after kPatience, or when the connection is over: nothing changes then.
-  bool Await(const char* what, const std::function<bool(const Told&)>& condition) {
-    const absl::Time end = absl::Now() + kPatience;
-    MutexLock lock(mu_);
-    while (!condition(told_)) {
-      if (told_.closed > 0 || absl::Now() >= end) {
-        ADD_FAILURE() << what << ": in vain; " << told_.begun << " frames begun, " << told_.ended
-                      << " ended, " << told_.sent << " sent, closed: " << told_.why.ToString();
-        return false;
-      }
-      changed_.WaitFor(mu_, end - absl::Now());
-    }
-    return true;
-  }
-  bool AwaitEnded(int frames) {
-    return Await("frames come", [=](const Told& told) { return told.ended >= frames; });
-  }
-  bool AwaitSent(int frames) {
-    return Await("frames are sent", [=](const Told& told) { return told.sent >= frames; });
-  }
-  bool AwaitClosed() {
-    return Await("the connection closes", [](const Told& told) { return told.closed > 0; });
-  }
-
-  Told told() {
-    MutexLock lock(mu_);
-    return told_;
-  }
-  int begun() {
-    MutexLock lock(mu_);
-    return told_.begun;
-  }
-  int ended() {
-    MutexLock lock(mu_);
-    return told_.ended;
-  }
-  bool is_closed() {
-    MutexLock lock(mu_);
-    return told_.closed > 0;
-  }
-
- private:
-  class Owner;
-
-  void Note(const std::function<void(Told&)>& change) {
-    MutexLock lock(mu_);
-    if (told_.closed > 0) ++told_.after_closed;
-    change(told_);
-    changed_.NotifyAll();
-  }
-
-  std::shared_ptr<const Behaviour> behaviour() {
-    MutexLock lock(mu_);
-    return behaviour_;
-  }
-
-  Mutex mu_;
-  std::shared_ptr<const Behaviour> behaviour_ ABSL_GUARDED_BY(mu_) =
-      std::make_shared<const Behaviour>();
-  CondVar changed_;
-  Told told_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<Owner> owner_;
-  std::shared_ptr<FrameSocket> socket_;
-};
-
-// Checks that what comes are frames of FrameOf. Some of their arrays are dropped.
-class End::Owner final : public FrameSocket::Owner {
- public:
-  explicit Owner(End& end) : end_(end) {}
-
-  absl::Status BeginFrame(std::string_view text, std::span<const wire::FrameArray> arrays,
-                          std::span<std::byte*> places) override {
-    end_.Note([](Told& told) { ++told.begun; });
-    is_empty_ = text.empty();
-    arrays_.clear();
-    if (text.size() >= sizeof(number_)) std::memcpy(&number_, text.data(), sizeof(number_));
-    const std::vector<std::size_t> sizes =
-        is_empty_ ? std::vector<std::size_t>() : ArrayBytes(number_);
-    const auto is_same = [](const wire::FrameArray& array, std::size_t size) {
-      return array.bytes == size;
-    };
-    if ((!is_empty_ && text != TextOf(number_)) || !std::ranges::equal(arrays, sizes, is_same)) {
-      ADD_FAILURE() << "a frame that nobody sent";
-      return absl::InternalError("a frame that nobody sent");
-    }
-    arrays_.resize(sizes.size());
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      EXPECT_EQ(arrays[i].number, i + 1);
-      if ((number_ + i) % 5 == 4) continue;
-      arrays_[i].resize(sizes[i]);
-      places[i] = reinterpret_cast<std::byte*>(arrays_[i].data());
-    }
-    return end_.behaviour()->begin();
-  }
-
-  absl::Status EndFrame() override {
-    for (std::size_t i = 0; i < arrays_.size(); ++i) {
-      if (arrays_[i].empty()) continue;
-      EXPECT_TRUE(arrays_[i] == ArrayOf(number_, i, arrays_[i].size())) << "array " << i;
-    }
-    end_.Note([this](Told& told) {
-      ++told.ended;
-      if (!is_empty_) told.numbers.push_back(number_);
-    });
-    if (end_.behaviour()->wants_more) end_.socket_->Want();
-    return end_.behaviour()->end();
-  }
-
-  void OnSent() override {
-    end_.Note([](Told& told) { ++told.sent; });
-    end_.behaviour()->sent();
-  }
-
-  void OnClosed(const absl::Status& why) override {
-    EXPECT_THAT(why, ::testing::Not(IsOk()));
-    End& end = end_;
-    if (end.behaviour()->dies) end.owner_.reset();
-    end.Note([&why](Told& told) {
-      ++told.closed;
-      told.why = why;
-    });
-  }
-
- private:
-  End& end_;  // Not owned; outlives this object.
-  // The frame that comes now.
-  bool is_empty_ = false;
-  std::uint64_t number_ = 0;
-  std::vector<std::string> arrays_;
-};
-
-End::End(std::unique_ptr<Link> link, Poller& poller) : owner_(std::make_unique<Owner>(*this)) {
-  auto socket = FrameSocket::Open(std::move(link), *owner_, poller, kTextBytesMax);
-  EXPECT_THAT(socket, IsOk());
-  socket_ = *std::move(socket);
-}
-
-End::~End() {
-  socket_->Shutdown();
-  AwaitClosed();
-}
-
-std::array<FileDescriptor, 2> ConnectedPair() {
-  int ends[2] = {-1, -1};
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
-
-// Two ends of one connection, ready, or about to greet and shake hands.
-std::array<std::unique_ptr<Link>, 2> LinkedPair(bool has_tls) {
-  auto [a, b] = ConnectedPair();
-  if (!has_tls) return {std::make_unique<Link>(std::move(a)), std::make_unique<Link>(std::move(b))};
-  static const auto& authority = *new testing::TestAuthority();
-  static const TlsContext client =
-      ClientContext(authority.Load(Role::kTrainer, "t1")).value_or(nullptr);
-  static const TlsContext server =
-      ServerContext(authority.Load(Role::kNode, "n1")).value_or(nullptr);
-  return {Link::ToServer(std::move(a), client, {.role = Role::kNode}),
-          Link::FromClient(std::move(b), server)};
-}
-
-struct Connection {
-  Connection(Poller& poller_of_a, Poller& poller_of_b, bool has_tls = false)
-      : links(LinkedPair(has_tls)),
-        a(std::move(links[0]), poller_of_a),
-        b(std::move(links[1]), poller_of_b) {}
-
-  std::array<std::unique_ptr<Link>, 2> links;
-  End a;
-  End b;
-};
-
-class FrameSocketTest : public ::testing::Test {
- protected:
-  FrameSocketTest() : poller_(StartPoller()), other_poller_(StartPoller()) {}
-
-  static std::unique_ptr<Poller> StartPoller() {
-    auto poller = Poller::Start();
-    EXPECT_THAT(poller, IsOk());
-    return *std::move(poller);
-  }
-
-  // Returns when `poller` has handled what its sockets had for it before: events wait in a row.
-  static void AwaitTurn(Poller& poller) {
-    Connection other(poller, poller);
-    for (int i = 1; i <= 3; ++i) {
-      other.b.socket().Want();
-      other.a.socket().Send(wire::MakeFrame(""));
-      ASSERT_TRUE(other.b.AwaitEnded(i));
-    }
-  }
-  void AwaitTurns() {
-    AwaitTurn(*poller_);
-    AwaitTurn(*other_poller_);
-  }
-
-  std::unique_ptr<Poller> poller_;
-  std::unique_ptr<Poller> other_poller_;
-};
-
-// Nothing came twice, and nothing after the close.
-void ExpectClosedOnce(End& end) {
-  const Told told = end.told();
-  EXPECT_EQ(told.closed, 1);
-  EXPECT_EQ(told.after_closed, 0);
-}
+using ::embla::testing::Told;
 
 void SendMany(FrameSocket& socket, std::uint64_t thread, int frames) {
   for (int i = 0; i < frames; ++i) {
@@ -344,19 +59,6 @@ void SendMany(FrameSocket& socket, std::uint64_t thread, int frames) {
     if (i % 8 == 3) number |= kLarge;
     socket.Send(i % 8 == 7 ? wire::MakeFrame("") : FrameOf(number));
   }
-}
-
-// Whether the frames of each thread came in their order. Numbers have the thread's in their upper
-// half.
-bool AreInOrder(const std::vector<std::uint64_t>& numbers) {
-  std::map<std::uint64_t, std::uint64_t> next;
-  for (const std::uint64_t with_kind : numbers) {
-    const std::uint64_t number = with_kind & ~(kTextAlone | kMedium | kLarge);
-    std::uint64_t& least = next[number >> 32];
-    if (number < least) return false;
-    least = number + 1;
-  }
-  return true;
 }
 
 // Whether each end has a poller of its own; whether they have TLS.
@@ -399,6 +101,43 @@ TEST_P(FrameSocketSend, FramesOfSeveralThreadsGoBothWaysAtOnce) {
     EXPECT_EQ(told.numbers.size(), std::size_t{kNumbered});
     EXPECT_TRUE(AreInOrder(told.numbers));
   }
+}
+
+// Each array is overwritten as soon as Send has returned.
+TEST_P(FrameSocketSend, BorrowedArraysAreNotReadAfterwards) {
+  constexpr std::uint64_t kThreads = 3;
+  constexpr int kFrames = 24;
+  const auto [has_two, has_tls] = GetParam();
+  Connection connection(*poller_, has_two ? *other_poller_ : *poller_, has_tls);
+  connection.b.Behave({.wants_more = true});
+  connection.b.socket().Want();
+  std::vector<std::thread> threads;
+  for (std::uint64_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::uint64_t i = 0; i < kFrames; ++i) {
+        wire::SplitMessage message = MessageOf((thread << 32) + i +
+                                               (i % 3 == 0   ? kLarge
+                                                : i % 3 == 1 ? kMedium
+                                                             : 0));
+        std::vector<std::string> memory;
+        for (const wire::LargeField& field : message.fields) {
+          memory.emplace_back(reinterpret_cast<const char*>(field.slice.begin()),
+                              field.slice.size());
+        }
+        for (std::size_t j = 0; j < memory.size(); ++j) {
+          message.fields[j].slice =
+              grpc::Slice(memory[j].data(), memory[j].size(), grpc::Slice::STATIC_SLICE);
+        }
+        message.borrows = true;
+        connection.a.socket().Send(wire::MakeFrame(message));
+        for (std::string& bytes : memory) bytes.assign(bytes.size(), '?');
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(connection.b.AwaitEnded(kThreads * kFrames));
+  ASSERT_TRUE(connection.a.AwaitSent(kThreads * kFrames));
+  EXPECT_TRUE(AreInOrder(connection.b.told().numbers));
 }
 
 INSTANTIATE_TEST_SUITE_P(Pollers, FrameSocketSend,
@@ -725,7 +464,8 @@ TEST_F(FrameSocketPeer, ATextOverTheLimitClosesTheConnection) {
 TEST_F(FrameSocketPeer, AFrameMayComeByteByByte) {
   end_.socket().Want();
   std::uint64_t number = kTextAlone;
-  while (TextOf(number).size() > 100) ++number;  // The kernel has room for this many pieces.
+  while (MessageOf(number).envelope.size() > 100)
+    ++number;  // The kernel has room for this many pieces.
   const std::string bytes = BytesOf(FrameOf(number)) + BytesOf(wire::MakeFrame(""));
   for (const char& byte : bytes) Write(std::string_view(&byte, 1));
   EXPECT_TRUE(end_.AwaitEnded(2));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/socket/short_wait.h"
 
 namespace embla {
 namespace {
@@ -20,7 +21,7 @@ absl::Status CannotWatch(int error) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Poller>> Poller::Start() {
+absl::StatusOr<std::unique_ptr<Poller>> Poller::Start(bool looks) {
   FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.is_open()) return CannotWatch(errno);
   FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -29,11 +30,11 @@ absl::StatusOr<std::unique_ptr<Poller>> Poller::Start() {
   if (::epoll_ctl(epoll.number(), EPOLL_CTL_ADD, wake.number(), &event) != 0) {
     return CannotWatch(errno);
   }
-  return std::unique_ptr<Poller>(new Poller(std::move(epoll), std::move(wake)));
+  return std::unique_ptr<Poller>(new Poller(std::move(epoll), std::move(wake), looks));
 }
 
-Poller::Poller(FileDescriptor epoll, FileDescriptor wake)
-    : epoll_(std::move(epoll)), wake_(std::move(wake)), thread_([this] { Run(); }) {}
+Poller::Poller(FileDescriptor epoll, FileDescriptor wake, bool looks)
+    : epoll_(std::move(epoll)), wake_(std::move(wake)), looks_(looks), thread_([this] { Run(); }) {}
 
 Poller::~Poller() {
   stopping_.store(true, std::memory_order_release);  // Pairs with Run's acquire.
@@ -74,9 +75,19 @@ void Poller::Remove(int fd, Watched& watched) {
 
 void Poller::Run() {
   std::array<epoll_event, 64> events;
+  ShortWait short_wait;
   while (!stopping_.load(std::memory_order_acquire)) {
-    const int count =
-        ::epoll_wait(epoll_.number(), events.data(), static_cast<int>(events.size()), -1);
+    int count = 0;
+    const auto wait = [&](bool sleeps) {
+      count = ::epoll_wait(epoll_.number(), events.data(), static_cast<int>(events.size()),
+                           sleeps ? -1 : 0);
+      return count > 0 || sleeps;
+    };
+    if (looks_) {
+      short_wait.Until(wait);
+    } else {
+      wait(/*sleeps=*/true);
+    }
     for (int i = 0; i < count; ++i) {
       // One event per descriptor, and whoever is removed here removes itself: none is stale.
       const epoll_event& event = events[static_cast<std::size_t>(i)];

@@ -26,8 +26,8 @@ class Poller {
     virtual void OnEvents(std::uint32_t events) = 0;
   };
 
-  // Unavailable: no descriptors are left.
-  static absl::StatusOr<std::unique_ptr<Poller>> Start();
+  // `looks`: before it sleeps (short_wait.h). Unavailable: no descriptors are left.
+  static absl::StatusOr<std::unique_ptr<Poller>> Start(bool looks = false);
   // Forgets all that it watches still.
   ~Poller();
 
@@ -43,12 +43,13 @@ class Poller {
   bool IsCurrentThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:
-  Poller(FileDescriptor epoll, FileDescriptor wake);
+  Poller(FileDescriptor epoll, FileDescriptor wake, bool looks);
   void Run();
   void RunWoken();
 
   const FileDescriptor epoll_;
   const FileDescriptor wake_;
+  const bool looks_;
   std::atomic<bool> stopping_ = false;
 
   Mutex mu_;

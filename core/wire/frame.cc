@@ -46,6 +46,7 @@ Frame MakeFrame(std::string_view text) {
 Frame MakeFrame(const SplitMessage& message) {
   std::string prefix;  // The submessage's tag and length.
   Frame frame;
+  frame.borrows = message.borrows;
   std::vector<FrameArray> arrays;
   for (const LargeField& field : message.fields) {
     if (field.slice.size() == 0) continue;

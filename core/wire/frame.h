@@ -33,6 +33,7 @@ struct FrameArray {
 struct Frame {
   std::string head;  // Everything before the arrays.
   std::vector<grpc::Slice> arrays;
+  bool borrows = false;  // See SplitMessage.
 
   std::size_t bytes() const;
 };

@@ -350,7 +350,13 @@ grpc::ByteBuffer Join(const SplitMessage& message) {
     AppendDelimited(message.number, message.small.size() + EncodedBytes(message.fields),
                     writer.text());
     writer.text().append(message.small);
-    for (const LargeField& field : message.fields) writer.Append(field);
+    for (const LargeField& field : message.fields) {
+      if (!message.borrows) {
+        writer.Append(field);
+      } else {
+        writer.Append({field.number, grpc::Slice(field.slice.begin(), field.slice.size())});
+      }
+    }
   }
   return writer.Finish();
 }

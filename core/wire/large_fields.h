@@ -52,6 +52,7 @@ struct SplitMessage {
   int number = 0;        // Field of the envelope that holds the submessage; 0: there is none.
   std::string small;     // The submessage without its large fields.
   std::vector<LargeField> fields;
+  bool borrows = false;  // Fields are memory that others may change once the message is sent.
 
   // Bytes of all its parts.
   std::size_t bytes() const;
@@ -60,7 +61,8 @@ SplitMessage Split(const google::protobuf::MessageLite& envelope, int number,
                    const google::protobuf::MessageLite& small, std::vector<LargeField> fields);
 // Appends what goes before a submessage of so many bytes.
 void AppendDelimited(int number, std::size_t bytes, std::string& out);
-// `envelope` followed by field `number`, as protobuf would write it.
+// `envelope` followed by field `number`, as protobuf would write it. Fields that are borrowed are
+// copied.
 grpc::ByteBuffer Join(const SplitMessage& message);
 // Joined.
 grpc::ByteBuffer EncodeNested(const google::protobuf::MessageLite& envelope, int number,

@@ -163,7 +163,7 @@ absl::StatusOr<std::unique_ptr<DataSockets>> DataSockets::Start(DataContext& con
   const unsigned pollers =
       std::clamp(std::thread::hardware_concurrency() / kCoresOfPoller, 1u, kPollersMax);
   for (unsigned i = 0; i < pollers; ++i) {
-    EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<Poller> poller, Poller::Start());
+    EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<Poller> poller, Poller::Start(/*looks=*/true));
     sockets->pollers_.push_back(std::move(poller));
   }
   EMBLA_ASSIGN_OR_RETURN(sockets->greeter_, Poller::Start());
