@@ -18,8 +18,10 @@ Executor::~Executor() {
 }
 
 void Executor::Post(std::function<void()> task) {
-  MutexLock lock(mu_);
-  tasks_.push_back(std::move(task));
+  {
+    MutexLock lock(mu_);
+    tasks_.push_back(std::move(task));
+  }
   changed_.NotifyOne();
 }
 

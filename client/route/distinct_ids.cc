@@ -1,5 +1,6 @@
 #include "client/route/distinct_ids.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -43,11 +44,22 @@ class IdNumbers {
   std::vector<std::int64_t> ids_;     // By number.
 };
 
+// Batches of so many ids are compared each with each: quicker than memory for their numbers.
+constexpr std::size_t kComparedIdsMax = 16;
+
+bool AreDistinct(std::span<const std::int64_t> ids) {
+  for (std::size_t i = 1; i < ids.size(); ++i) {
+    if (std::ranges::find(ids.first(i), ids[i]) != ids.begin() + i) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 DistinctIds FindDistinct(std::span<const std::int64_t> ids) {
   DistinctIds distinct;
   if (ids.size() < 2) return distinct;
+  if (ids.size() <= kComparedIdsMax && AreDistinct(ids)) return distinct;
   IdNumbers numbers(ids.size());
   distinct.entry_of.resize(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) distinct.entry_of[i] = numbers.Add(ids[i]);
@@ -64,6 +76,7 @@ bool HasManyDuplicates(std::span<const std::span<const std::int64_t>> batches) {
   std::size_t ids = 0;
   for (const std::span<const std::int64_t> batch : batches) ids += batch.size();
   if (ids < 2) return false;
+  if (batches.size() == 1 && ids <= kComparedIdsMax && AreDistinct(batches.front())) return false;
   IdNumbers numbers(ids);
   std::size_t seen = 0;
   for (const std::span<const std::int64_t> batch : batches) {

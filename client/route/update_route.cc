@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "client/route/distinct_ids.h"
 #include "core/base/status_macros.h"
@@ -54,8 +55,10 @@ absl::StatusOr<UpdateRoute> UpdateRoute::Create(std::span<const FeatureGradient>
                                                 BufferPool& pool) {
   UpdateRoute route(options, pool);
   route.inputs_.reserve(features.size());
+  route.tables_.reserve(features.size());
+  TablePlaces places;
   for (const FeatureGradient& feature : features) {
-    EMBLA_RETURN_IF_ERROR(route.AddFeature(feature, routes));
+    EMBLA_RETURN_IF_ERROR(route.AddFeature(feature, routes, places));
   }
   for (Table& table : route.tables_) {
     table.is_worth_combining = options.combine_duplicates && route.IsWorthCombining(table);
@@ -64,7 +67,8 @@ absl::StatusOr<UpdateRoute> UpdateRoute::Create(std::span<const FeatureGradient>
   return route;
 }
 
-absl::Status UpdateRoute::AddFeature(const FeatureGradient& feature, const Routes& routes) {
+absl::Status UpdateRoute::AddFeature(const FeatureGradient& feature, const Routes& routes,
+                                     TablePlaces& places) {
   Input& input = inputs_.emplace_back();
   EMBLA_ASSIGN_OR_RETURN(input.feature, CheckFeature(routes, ArgumentsOf(feature),
                                                      inputs_.size() - 1, options_.groups));
@@ -72,17 +76,17 @@ absl::Status UpdateRoute::AddFeature(const FeatureGradient& feature, const Route
   input.ttl_steps = feature.ttl_steps;
   const bool is_sync = routes.Find(input.feature.table)->step_units() != nullptr;
   if (input.feature.ids.empty() && !is_sync) return absl::OkStatus();
-  auto table = std::find_if(tables_.begin(), tables_.end(),
-                            [&](const Table& t) { return t.id == input.feature.table; });
-  if (table == tables_.end()) {
-    table = tables_.emplace(tables_.end());
-    table->id = input.feature.table;
-    table->dim = input.feature.dim;
-    table->replica_group = input.feature.replica_group;
-    table->sync = is_sync;
+  const auto [place, is_new] = places.try_emplace(input.feature.table, tables_.size());
+  if (is_new) {
+    Table& added = tables_.emplace_back();
+    added.id = input.feature.table;
+    added.dim = input.feature.dim;
+    added.replica_group = input.feature.replica_group;
+    added.sync = is_sync;
   }
-  EMBLA_RETURN_IF_ERROR(SetLearningRate(*table, feature));
-  table->features.push_back(static_cast<std::uint32_t>(inputs_.size() - 1));
+  Table& table = tables_[place->second];
+  EMBLA_RETURN_IF_ERROR(SetLearningRate(table, feature));
+  table.features.push_back(static_cast<std::uint32_t>(inputs_.size() - 1));
   return absl::OkStatus();
 }
 
@@ -130,7 +134,7 @@ absl::StatusOr<UpdateRoute> UpdateRoute::CreateWrite(const RowWrite& write, cons
 // for the wire are summed before that here, and after it there; and an id has one TTL per part.
 bool UpdateRoute::IsWorthCombining(const Table& table) const {
   if (options_.wire_dtype != DType::kFloat32) return true;
-  std::vector<std::span<const std::int64_t>> ids;
+  absl::InlinedVector<std::span<const std::int64_t>, 4> ids;
   for (const std::uint32_t f : table.features) {
     if (inputs_[f].ttl_steps != 0) return true;
     ids.push_back(inputs_[f].feature.ids);

@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -153,7 +154,9 @@ class UpdateRoute {
 
   UpdateRoute(const Options& options, BufferPool& pool) : options_(options), pool_(&pool) {}
 
-  absl::Status AddFeature(const FeatureGradient& feature, const Routes& routes);
+  using TablePlaces = absl::flat_hash_map<TableId, std::size_t>;  // In tables_.
+  absl::Status AddFeature(const FeatureGradient& feature, const Routes& routes,
+                          TablePlaces& places);
   // InvalidArgument, OutOfRange: a node would refuse the contribution. Looked at before any is
   // sent: those to other nodes would be counted, or wait.
   absl::Status CheckContribution(const Table& table, const TableSpec& spec) const;

@@ -25,7 +25,13 @@ TableList::TableList(std::vector<TablePlan> tables) : TableList(Shared(std::move
 
 TableList::TableList(std::vector<TablePtr> tables) : tables_(std::move(tables)) {
   std::ranges::stable_sort(tables_, {}, &IdOf);
+  MakeIds();
   MakeNames();
+}
+
+void TableList::MakeIds() {
+  ids_.resize(tables_.size());
+  std::ranges::transform(tables_, ids_.begin(), &IdOf);
 }
 
 void TableList::MakeNames() {
@@ -67,6 +73,7 @@ TableList TableList::With(std::span<const TablePtr> changed,
   }
   if (put != wanted.end()) has_same_names = false;
   while (put != wanted.end()) put_next();
+  next.MakeIds();
   if (has_same_names) {
     next.names_ = names_;
     next.are_distinct_ = are_distinct_;
@@ -77,13 +84,12 @@ TableList TableList::With(std::span<const TablePtr> changed,
 }
 
 const TablePlan* TableList::Find(TableId id) const {
-  const auto at = std::ranges::lower_bound(tables_, id, {}, &IdOf);
-  return at == tables_.end() || IdOf(*at) != id ? nullptr : at->get();
+  const auto at = std::ranges::lower_bound(ids_, id);
+  return at == ids_.end() || *at != id ? nullptr : tables_[at - ids_.begin()].get();
 }
 
 std::size_t TableList::IndexOf(const TablePlan& table) const {
-  const auto at = std::ranges::lower_bound(tables_, table.spec.id, {}, &IdOf);
-  return static_cast<std::size_t>(at - tables_.begin());
+  return static_cast<std::size_t>(std::ranges::lower_bound(ids_, table.spec.id) - ids_.begin());
 }
 
 const TablePlan* TableList::FindServed(std::string_view name) const {

@@ -78,9 +78,11 @@ class TableList {
 
  private:
   using Names = absl::flat_hash_map<std::string, TableId>;
+  void MakeIds();
   void MakeNames();
 
   std::vector<TablePtr> tables_;
+  std::vector<TableId> ids_;            // The tables', to be searched without a look at each.
   std::shared_ptr<const Names> names_;  // Names of the served tables. Null: there are no tables.
   bool are_distinct_ = true;
 };

@@ -179,7 +179,11 @@ absl::StatusOr<DeviceList> OpenDevices(const std::vector<DeviceItem>& items,
   }
   const std::int64_t in_host = options.gpu_cache_bytes > 0 ? std::ssize(ordinals) : shares_of(-1);
   EMBLA_RETURN_IF_ERROR(CheckHost(options.memory_per_device, host_bytes, in_host));
-  const bool have_access = options.collectives != Collectives::kHost && HaveAccess(devices.owned);
+  devices.choice = options.collectives == Collectives::kAuto
+                       ? ChooseCollectives(devices.gpus)
+                       : CollectivesChoice{options.collectives, "as the flag says"};
+  const bool have_access =
+      devices.choice.collectives != Collectives::kHost && HaveAccess(devices.owned);
   for (DeviceSpec& spec : devices.specs) {
     spec.peer_access = have_access && spec.kind == DeviceKind::kGpu;
   }

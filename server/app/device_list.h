@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/plan/plan.h"
+#include "server/collective/collectives.h"
 #include "server/gpu/device.h"
 #include "server/shard/shard_node.h"
 
@@ -42,6 +43,7 @@ struct DeviceList {
   std::vector<DeviceSpec> specs;
   std::vector<gpu::Device*> gpus;                   // By device; null: a CPU device.
   std::vector<std::unique_ptr<gpu::Device>> owned;  // Each GPU once.
+  CollectivesChoice choice;                         // The options', or the fastest.
 };
 
 struct DeviceListOptions {
@@ -51,8 +53,8 @@ struct DeviceListOptions {
   // Cache on each device that is a GPU, see ShardNodeOptions; with it, `memory_per_device` is
   // stated.
   std::int64_t gpu_cache_bytes = 0;
-  // How the node's devices are going to add up partial sums.
-  Collectives collectives = Collectives::kHost;
+  // How the node's devices are going to add up partial sums; kAuto is decided now.
+  Collectives collectives = Collectives::kAuto;
 };
 
 // Errors: InvalidArgument (more than 64 devices, or options), FailedPrecondition (there is no such

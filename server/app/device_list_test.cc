@@ -167,6 +167,16 @@ TEST(OpenDevices, StatesDirectAccessWhereSumsUseIt) {
   EXPECT_FALSE(access(Collectives::kNccl, false));
 }
 
+TEST(OpenDevices, ChoosesHowSumsAreAddedUpWhereNobodySays) {
+  const auto devices = Open("gpu:all", 0, Simulated({1000, 1000}), Collectives::kAuto);
+  ASSERT_THAT(devices, IsOk());
+  EXPECT_NE(devices->choice.collectives, Collectives::kAuto);
+  EXPECT_EQ(devices->specs[0].peer_access, devices->choice.collectives != Collectives::kHost);
+  EXPECT_THAT(devices->choice.why, HasSubstr("peer "));
+  EXPECT_EQ(Open("cpu:2", 1000, Simulated({}), Collectives::kAuto)->choice.collectives,
+            Collectives::kHost);
+}
+
 TEST(OpenDevices, RefusesMoreDevicesThanANodeHas) {
   EXPECT_EQ(Open("cpu:64,gpu:0", 0, Simulated({1000})).status().code(),
             absl::StatusCode::kInvalidArgument);

@@ -35,6 +35,7 @@ constexpr int kWrongUsage = 2;
 struct Flags {
   ShardProcessOptions process;
   std::string devices = "cpu:1";
+  Collectives collectives = Collectives::kAuto;
   std::string memory_per_device = "0";
   std::string gpu_cache = "0";
   std::string snapshot_after = "128MiB";
@@ -82,6 +83,18 @@ void DefineIdentity(CLI::App& app, ShardProcessOptions& process) {
                "directories on disks that may be put back from an image of the whole disk");
 }
 
+void DefineCollectives(CLI::App& app, Collectives& collectives) {
+  AddNamedOption(
+      app, "--collectives", collectives,
+      {{"auto", Collectives::kAuto},
+       {"host", Collectives::kHost},
+       {"peer", Collectives::kPeer},
+       {"nccl", Collectives::kNccl}},
+      "How the devices of this node add up partial sums: host (any devices), peer (GPUs "
+      "that read one another's memory), nccl; auto: the fastest, as measured at the start")
+      ->default_str("auto");
+}
+
 void Define(CLI::App& app, Flags& flags) {
   ShardProcessOptions& process = flags.process;
   process.metrics_listen = "127.0.0.1:0";
@@ -109,12 +122,7 @@ void Define(CLI::App& app, Flags& flags) {
                "Clients use gRPC alone (docs/data_sockets.md)");
   app.add_option("--devices", flags.devices,
                  "cpu:N: N CPU devices; gpu:I, gpu:I-J, gpu:all: GPUs; lists: gpu:0,cpu:2");
-  AddNamedOption(
-      app, "--collectives", process.collectives,
-      {{"host", Collectives::kHost}, {"peer", Collectives::kPeer}, {"nccl", Collectives::kNccl}},
-      "How the devices of this node add up partial sums: host (any devices), peer (GPUs "
-      "that read one another's memory), nccl")
-      ->default_str("host");
+  DefineCollectives(app, flags.collectives);
   app.add_option("--memory-per-device", flags.memory_per_device,
                  "Bytes for rows per device, such as 8GiB; 0: 80 % of the memory / CPU devices, "
                  "90 % of a GPU's");
@@ -192,7 +200,7 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   const absl::StatusOr<DeviceList> devices = OpenDevices(*items,
                                                          {.memory_per_device = *memory,
                                                           .gpu_cache_bytes = *gpu_cache,
-                                                          .collectives = flags.process.collectives},
+                                                          .collectives = flags.collectives},
                                                          MachineGpus());
   if (!devices.ok()) return devices.status();
   for (const std::unique_ptr<gpu::Device>& gpu : devices->owned) {
@@ -201,6 +209,11 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
             " bus=", properties.bus_id, " memory=", properties.memory_bytes,
             " free=", properties.free_bytes);
   }
+  if (!devices->owned.empty()) {
+    LogInfo("shard", "collectives=", NameOf(devices->choice.collectives), " why=\"",
+            devices->choice.why, "\"");
+  }
+  flags.process.collectives = devices->choice.collectives;
   flags.process.devices = devices->specs;
   flags.process.gpus = devices->gpus;
   flags.process.heartbeat = absl::Milliseconds(flags.heartbeat_ms);

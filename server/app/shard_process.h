@@ -55,7 +55,7 @@ struct ShardProcessOptions {
   std::vector<DeviceSpec> devices;
   // See ShardNodeOptions.
   std::vector<gpu::Device*> gpus;
-  Collectives collectives = Collectives::kHost;
+  Collectives collectives = Collectives::kHost;  // Not kAuto.
   std::size_t gpu_cache_bytes = 0;
   RowCache::Policy gpu_cache_policy = RowCache::Policy::kLru;
   std::uint32_t threads_per_device = 0;             // 0: the machine's cores / devices, at least 1.

@@ -5,9 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "kernels/row_kernels.h"
-#include "server/collective/fallback_communicator.h"
-#include "server/collective/gpu_communicator.h"
-#include "server/collective/host_communicator.h"
+#include "server/collective/collectives.h"
 #include "server/shard/cache_meter.h"
 #include "server/shard/metered_communicator.h"
 #include "server/storage/device_row_store.h"
@@ -20,8 +18,6 @@
 
 namespace embla {
 namespace {
-
-using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
 gpu::Device* GpuOf(const ShardNodeOptions& options, std::size_t device) {
   return options.gpus.empty() ? nullptr : options.gpus[device];
@@ -38,20 +34,6 @@ absl::Status CheckDevice(const ShardNodeOptions& options, std::size_t device) {
   if (spec.memory_bytes > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("device ", device, " with ", spec.memory_bytes, " bytes of memory"));
-}
-
-absl::StatusOr<Communicators> MakeCommunicators(const ShardNodeOptions& options,
-                                                std::unique_ptr<NcclLibrary>& nccl) {
-  Communicators host = MakeHostCommunicators(static_cast<std::uint32_t>(options.devices.size()));
-  if (options.collectives == Collectives::kHost) return host;
-  Communicators among_gpus;
-  if (options.collectives == Collectives::kPeer) {
-    EMBLA_ASSIGN_OR_RETURN(among_gpus, MakePeerCommunicators(options.gpus));
-  } else {
-    EMBLA_ASSIGN_OR_RETURN(nccl, LoadNccl());
-    EMBLA_ASSIGN_OR_RETURN(among_gpus, MakeNcclCommunicators(options.gpus, *nccl));
-  }
-  return WithFallback(std::move(among_gpus), std::move(host));
 }
 
 // A slice has the share of the GPU that it has of the host's memory, so there is room for all.
@@ -131,7 +113,10 @@ absl::Status CheckDevices(const ShardNodeOptions& options) {
 
 absl::StatusOr<NodeDevices> MakeNodeDevices(const ShardNodeOptions& options) {
   NodeDevices node;
-  EMBLA_ASSIGN_OR_RETURN(Communicators ranks, MakeCommunicators(options, node.nccl));
+  std::vector<gpu::Device*> gpus = options.gpus;
+  gpus.resize(options.devices.size());
+  EMBLA_ASSIGN_OR_RETURN(Communicators ranks,
+                         MakeCommunicators(options.collectives, gpus, &node.nccl));
   for (std::uint32_t d = 0; d < options.devices.size(); ++d) {
     auto device = std::make_unique<Device>(options, d);
     device->communicator = Metered(std::move(ranks[d]), CollectiveSeconds(options.metrics, d));

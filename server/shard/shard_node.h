@@ -24,6 +24,7 @@
 #include "core/plan/step_report.h"
 #include "core/rows/refused_unit.h"
 #include "core/rows/request.h"
+#include "server/collective/collectives.h"
 #include "server/migration/unit_standing.h"
 #include "server/shard/averaged_rows.h"
 #include "server/shard/decision.h"
@@ -39,20 +40,13 @@ namespace gpu {
 class Device;
 }  // namespace gpu
 
-// How a node's devices add up partial sums; the same sums each way (docs/gpu.md).
-enum class Collectives : std::uint8_t {
-  kHost = 1,  // Any devices.
-  kPeer = 2,  // GPUs that read one another's memory.
-  kNccl = 3,  // Different GPUs.
-};
-
 struct ShardNodeOptions {
   std::string name;  // The node's name in the plan; for messages.
   std::vector<DeviceSpec> devices;
   // By device; null for CPU devices, and empty when all are. Not owned; outlive the node. Several
   // devices may share one.
   std::vector<gpu::Device*> gpus = {};
-  Collectives collectives = Collectives::kHost;
+  Collectives collectives = Collectives::kHost;  // Not kAuto.
   // 0: the rows of devices that are GPUs are on the GPU. Otherwise they are in host memory,
   // `memory_bytes` per device, and each device has this many bytes of its GPU for those in use.
   std::size_t gpu_cache_bytes = 0;
