@@ -210,7 +210,7 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
             " free=", properties.free_bytes);
   }
   if (!devices->owned.empty()) {
-    LogInfo("shard", "collectives=", NameOf(devices->choice.collectives), " why=\"",
+    LogInfo("shard", "collectives=", ToAbsl(NameOf(devices->choice.collectives)), " why=\"",
             devices->choice.why, "\"");
   }
   flags.process.collectives = devices->choice.collectives;
