@@ -202,14 +202,14 @@ absl::Status FrameSocket::ReceiveAndSend(std::uint32_t events) {
   {
     MutexLock lock(mu_);
     gathers_ = false;
+    // Nobody hears replies any more.
+    if (status.ok() && (events & (EPOLLHUP | EPOLLERR)) != 0 && paused_ && !is_lent_) {
+      status = absl::UnavailableError("the peer closed the connection");
+    }
+    received_.Update(status);  // Once it is not OK, nobody else receives.
     flush = BeginFlush();
   }
   if (flush) Flush();
-  if (status.ok() && (events & (EPOLLHUP | EPOLLERR)) != 0) {
-    MutexLock lock(mu_);
-    // Nobody hears replies any more.
-    if (paused_ && !is_lent_) status = absl::UnavailableError("the peer closed the connection");
-  }
   return status;
 }
 

@@ -120,7 +120,7 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   bool paused_ ABSL_GUARDED_BY(mu_) = true;     // Until a frame is wanted.
   bool gathers_ ABSL_GUARDED_BY(mu_) = false;   // The poller's thread receives.
   bool is_lent_ ABSL_GUARDED_BY(mu_) = false;   // Another thread receives.
-  absl::Status received_ ABSL_GUARDED_BY(mu_);  // Not OK: why that thread can receive no more.
+  absl::Status received_ ABSL_GUARDED_BY(mu_);  // Not OK: why nothing more can be received.
   bool blocked_ ABSL_GUARDED_BY(mu_) = false;   // Until the kernel takes more.
   bool sending_ ABSL_GUARDED_BY(mu_) = false;   // A thread is in Flush.
   bool removed_ ABSL_GUARDED_BY(mu_) = false;   // From the poller.

@@ -9,40 +9,48 @@
 namespace embla {
 namespace {
 
-// A thread that has slept for `sleep` at first. Returns how often it has slept in `waits` waits for
-// something that comes after it has looked `looks` times.
-int Sleeps(std::chrono::microseconds sleep, int waits, int looks) {
-  ShortWait wait;
+struct Counts {
   int slept = 0;
+  int looked = 0;  // Waits that looked before they slept, or instead.
+};
+
+// Waits of one thread. It finds something when it looks, or never does, and sleeps for `sleep`.
+Counts WaitOften(int waits, std::chrono::microseconds sleep, bool finds) {
+  ShortWait wait;
+  Counts counts;
   for (int i = 0; i < waits; ++i) {
-    int looked = 0;
+    bool looked = false;
     wait.Until([&](bool sleeps) {
-      if (!sleeps) return ++looked > looks;
+      if (!sleeps) {
+        looked = true;
+        return finds;
+      }
       if (sleep > sleep.zero()) ::usleep(static_cast<useconds_t>(sleep.count()));
-      ++slept;
+      ++counts.slept;
       return true;
     });
+    counts.looked += looked ? 1 : 0;
   }
-  return slept;
+  return counts;
 }
 
-constexpr int kAlways = 1 << 30;
-
 TEST(ShortWaitTest, AfterAShortSleepItLooks) {
-  // The machine may be busy for a moment: then it tries again a while later.
-  EXPECT_LT(Sleeps(std::chrono::microseconds(0), 1000, 1), 500);
+  const Counts counts = WaitOften(1000, std::chrono::microseconds(0), true);
+  EXPECT_EQ(counts.slept + counts.looked, 1000);
+  EXPECT_GT(counts.looked, 900);  // A sleep is long where the machine is busy.
 }
 
 TEST(ShortWaitTest, AfterALongSleepItSleeps) {
-  EXPECT_EQ(Sleeps(std::chrono::milliseconds(1), 50, 0), 50);
+  const Counts counts = WaitOften(50, std::chrono::milliseconds(1), true);
+  EXPECT_EQ(counts.slept, 50);
+  EXPECT_EQ(counts.looked, 0);
 }
 
 TEST(ShortWaitTest, LookingInVainIsRare) {
-  constexpr int kWaits = 330;
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(Sleeps(std::chrono::microseconds(0), kWaits, kAlways), kWaits);
-  // At most one in 33 looks, for 0.1 ms; and a busy machine may stretch each of these.
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200));
+  const Counts counts = WaitOften(340, std::chrono::microseconds(0), false);
+  EXPECT_EQ(counts.slept, 340);
+  EXPECT_GE(counts.looked, 1);
+  EXPECT_LE(counts.looked, 11);  // One in 33.
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 // in new ones.
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/replica_groups.h"
@@ -36,9 +38,10 @@ absl::StatusOr<NodeTablesPtr> UnitTables::MakeRoom(const NodeTables& old, const 
                                                    ") of table ", unit.plan->spec.name,
                                                    ", which has ", unit.plan->spec.rows));
   }
-  if (!unit.copies.empty() && FindRoom(unit, device)) return NodeTablesPtr();
+  const std::vector<std::uint32_t> groups = GroupsWithoutRoom(unit, device);
+  if (groups.empty()) return NodeTablesPtr();
   EMBLA_ASSIGN_OR_RETURN(std::vector<std::shared_ptr<OwnSlice>> slices,
-                         MakeSlices(unit, device, WithoutStored(unit, device, rows)));
+                         MakeSlices(unit, device, groups, WithoutStored(unit, device, rows)));
   auto next = std::make_shared<NodeTables>(old);
   std::shared_ptr<const NodeTable>& entry = next->tables[ToInt(id.table)];
   NodeTable table = entry == nullptr ? NodeTable() : *entry;
@@ -60,15 +63,18 @@ void UnitTables::NoteRoom(const Unit& unit) {
   });
 }
 
-// All copies have the same units, so the first one answers for all.
-bool UnitTables::FindRoom(const Unit& unit, std::uint32_t device) {
+std::vector<std::uint32_t> UnitTables::GroupsWithoutRoom(const Unit& unit, std::uint32_t device) {
+  std::vector<std::uint32_t> groups(unit.groups());
+  std::iota(groups.begin(), groups.end(), 0u);
+  if (unit.copies.empty()) return groups;
   std::atomic<bool> has_room = false;
   RunOnDevices(node_.executors, DeviceSet::Of(unit.copies.front()->lead_device()),
                [&](std::uint32_t lead) {
                  if (unit.CutOn(lead).staged.ContainsAll(unit.rows())) has_room = true;
                });
-  if (has_room || !unit.copies.front()->devices().Has(device)) return has_room;
-  RunOnDevices(node_.executors, unit.CopiesOf(device), [&](std::uint32_t copy) {
+  if (has_room) return {};
+  Mutex mu;
+  RunOnStored(unit, device, [&](std::uint32_t copy) {
     const auto covers = [&](const OwnSlice& own) {
       return own.store != nullptr && own.Covers(unit.columns(), unit.rows());
     };
@@ -82,15 +88,29 @@ bool UnitTables::FindRoom(const Unit& unit, std::uint32_t device) {
       own.staged.Insert(unit.rows());
       found = true;
     }
-    if (found) has_room = true;
+    MutexLock lock(mu);
+    if (found) std::erase(groups, unit.GroupOf(copy));
   });
-  if (has_room) NoteRoom(unit);
-  return has_room;
+  if (groups.empty()) NoteRoom(unit);
+  return groups;
+}
+
+// Copies let go of their stores one by one, so for a moment one may have a store that another has
+// not.
+void UnitTables::RunOnStored(const Unit& unit, std::uint32_t device,
+                             const std::function<void(std::uint32_t copy)>& run) const {
+  DeviceSet devices;
+  for (std::uint32_t group = 0; group < unit.copies.size(); ++group) {
+    const std::uint32_t copy = DeviceOfGroup(device, group, unit.devices_per_group);
+    if (unit.copies[group]->devices().Has(copy)) devices |= DeviceSet::Of(copy);
+  }
+  if (!devices.empty()) RunOnDevices(node_.executors, devices, run);
 }
 
 RowRun UnitTables::WithoutStored(const Unit& unit, std::uint32_t device, RowRun run) const {
-  if (unit.copies.empty() || !unit.copies.front()->devices().Has(device)) return run;
-  RunOnDevices(node_.executors, DeviceSet::Of(device), [&](std::uint32_t copy) {
+  Mutex mu;
+  RunOnStored(unit, device, [&](std::uint32_t copy) {
+    MutexLock lock(mu);
     for (const OwnSlice& own : unit.CopyOn(copy).slices(copy)) {
       if (own.store == nullptr || own.columns() != unit.columns()) continue;
       if (own.slice.row_end <= unit.shape.row_begin) {
@@ -104,10 +124,11 @@ RowRun UnitTables::WithoutStored(const Unit& unit, std::uint32_t device, RowRun 
 }
 
 absl::StatusOr<std::vector<std::shared_ptr<OwnSlice>>> UnitTables::MakeSlices(
-    const Unit& unit, std::uint32_t device, const RowRun& run) const {
+    const Unit& unit, std::uint32_t device, std::span<const std::uint32_t> groups,
+    const RowRun& run) const {
   const TableSpec& spec = unit.plan->spec;
-  std::vector<std::shared_ptr<OwnSlice>> slices;
-  for (std::uint32_t group = 0; group < unit.groups(); ++group) {
+  std::vector<std::shared_ptr<OwnSlice>> slices(unit.groups());
+  for (const std::uint32_t group : groups) {
     Slice slice;
     slice.row_begin = run.row_begin;
     slice.row_end = run.row_end;
@@ -118,9 +139,9 @@ absl::StatusOr<std::vector<std::shared_ptr<OwnSlice>>> UnitTables::MakeSlices(
     if (!memory.ok()) {
       return Annotate(memory.status(), absl::StrCat("device ", slice.device.index));
     }
-    auto& own = slices.emplace_back(
-        std::make_shared<OwnSlice>(spec, slice, *std::move(memory), node_.maker.metrics));
-    own->staged.Insert(unit.rows());
+    slices[group] =
+        std::make_shared<OwnSlice>(spec, slice, *std::move(memory), node_.maker.metrics);
+    slices[group]->staged.Insert(unit.rows());
   }
   return slices;
 }
@@ -133,7 +154,7 @@ UnitTables::Unit UnitTables::WithSlices(const Unit& unit,
   next.copies.clear();
   DeviceSet devices;
   for (std::uint32_t group = 0; group < unit.groups(); ++group) {
-    devices |= DeviceSet::Of(slices[group]->slice.device.index);
+    if (slices[group] != nullptr) devices |= DeviceSet::Of(slices[group]->slice.device.index);
     if (!unit.copies.empty()) {
       next.copies.push_back(unit.copies[group]->With(slices[group], spec, version));
     } else {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -134,16 +135,20 @@ class UnitTables final : public UnitHost {
 
   absl::StatusOr<NodeTablesPtr> MakeRoom(const NodeTables& old, const UnitId& id,
                                          std::uint32_t device, const RowRun& run);
-  // Whether the unit has memory already, or finds it in stores that are there.
-  bool FindRoom(const Unit& unit, std::uint32_t device);
+  // The groups in which the unit has no memory yet and finds none in stores that are there.
+  std::vector<std::uint32_t> GroupsWithoutRoom(const Unit& unit, std::uint32_t device);
+  // Runs `run` on those of CopiesOf(device) that have stores, or had them lately.
+  void RunOnStored(const Unit& unit, std::uint32_t device,
+                   const std::function<void(std::uint32_t copy)>& run) const;
   void NoteRoom(const Unit& unit);
   // The part of `run`, around the unit, that no store of the device has: rows that the device has
   // already stay where they are.
   RowRun WithoutStored(const Unit& unit, std::uint32_t device, RowRun run) const;
-  // A slice with the run's rows on each of CopiesOf(device), with room for the unit; by group.
-  absl::StatusOr<std::vector<std::shared_ptr<OwnSlice>>> MakeSlices(const Unit& unit,
-                                                                    std::uint32_t device,
-                                                                    const RowRun& run) const;
+  // A slice with the run's rows on the device of each of `groups`, with room for the unit. By
+  // group, null for the others.
+  absl::StatusOr<std::vector<std::shared_ptr<OwnSlice>>> MakeSlices(
+      const Unit& unit, std::uint32_t device, std::span<const std::uint32_t> groups,
+      const RowRun& run) const;
   // The unit with copies that have the slices, too.
   Unit WithSlices(const Unit& unit, std::vector<std::shared_ptr<OwnSlice>> slices);
 

@@ -1,6 +1,8 @@
 // Units of a table in replica groups that are installed and released on a node, call by call.
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -134,6 +136,24 @@ TEST_F(UnitsOfGroupsTest, AllCopiesComeAndGoTogether) {
   ASSERT_THAT(AwaitStatus([&](HostDone done) { target().Discard(UnitAt(2), std::move(done)); }),
               IsOk());
   AwaitUsed(kTarget, {kUnitBytes, 0, kUnitBytes, 0});
+}
+
+// Each device lets go of its store in its own turn. A plan that comes in between finds one copy
+// with a store, and the other one without.
+TEST_F(UnitsOfGroupsTest, RoomComesAndGoesWhilePlansCome) {
+  const TablePlan table = cluster_.plan()->tables()[0];
+  std::atomic<bool> is_over = false;
+  std::thread plans([&] {
+    while (!is_over) EXPECT_THAT(cluster_.Install({table}), IsOk());
+  });
+  for (int i = 0; i < 2'000; ++i) {
+    EXPECT_THAT(Reserve(2, 1), IsOk());
+    EXPECT_THAT(AwaitStatus([&](HostDone done) { target().Discard(UnitAt(2), std::move(done)); }),
+                IsOk());
+  }
+  is_over = true;
+  plans.join();
+  AwaitUsed(kTarget, {0, 0, 0, 0});
 }
 
 TEST_F(UnitsOfGroupsTest, RoomIsReservedForAllCopiesOrForNone) {
