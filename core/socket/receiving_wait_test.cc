@@ -78,6 +78,7 @@ TEST_P(ReceivingWaitTest, WhoWaitsReceivesItself) {
   EXPECT_FALSE(wait.receives());
   connection.b.socket().Send(FrameOf(kMedium));
   EXPECT_TRUE(connection.a.AwaitEnded(kFrames + 2));
+  AwaitTurn(*poller_);  // It has left EndFrame.
   EXPECT_EQ(elsewhere, 1);
 }
 
