@@ -35,6 +35,13 @@ void WantAll(
   end.socket().Want();
 }
 
+// Has a frame come to `a`, which takes all: both links are ready then.
+bool BecomesReady(Connection& connection) {
+  WantAll(connection.a);
+  connection.b.socket().Send(wire::MakeFrame(""));
+  return connection.a.AwaitEnded(1);
+}
+
 // Adds the socket once its poller's thread lets go of it.
 void AddSoon(ReceivingWait& wait, End& end) {
   const absl::Time deadline = absl::Now() + kPatience;
@@ -84,9 +91,7 @@ TEST_P(ReceivingWaitTest, WhoWaitsReceivesItself) {
 
 TEST_P(ReceivingWaitTest, AnotherThreadWakesWhoWaits) {
   Connection connection(*poller_, *other_poller_, has_tls());
-  WantAll(connection.a);
-  connection.b.socket().Send(wire::MakeFrame(""));
-  ASSERT_TRUE(connection.a.AwaitEnded(1));
+  ASSERT_TRUE(BecomesReady(connection));
   ReceivingWait wait;
   AddSoon(wait, connection.a);
   wait.Wake();  // By the thread itself: nothing.
@@ -102,9 +107,7 @@ TEST_P(ReceivingWaitTest, AnotherThreadWakesWhoWaits) {
 
 TEST_P(ReceivingWaitTest, OneThreadReceivesAtATime) {
   Connection connection(*poller_, *other_poller_, has_tls());
-  WantAll(connection.a);
-  connection.b.socket().Send(wire::MakeFrame(""));
-  ASSERT_TRUE(connection.a.AwaitEnded(1));
+  ASSERT_TRUE(BecomesReady(connection));
   ReceivingWait first, second;
   AddSoon(first, connection.a);
   second.Add(connection.a.shared_socket());
@@ -140,9 +143,7 @@ TEST_P(ReceivingWaitTest, ThreadsThatTakeTurnsLoseNothing) {
 
 TEST_P(ReceivingWaitTest, APeerThatEndsEndsTheWait) {
   Connection connection(*poller_, *other_poller_, has_tls());
-  WantAll(connection.a);
-  connection.b.socket().Send(wire::MakeFrame(""));
-  ASSERT_TRUE(connection.a.AwaitEnded(1));
+  ASSERT_TRUE(BecomesReady(connection));
   ReceivingWait wait;
   AddSoon(wait, connection.a);
   connection.b.socket().Shutdown();
@@ -153,9 +154,7 @@ TEST_P(ReceivingWaitTest, APeerThatEndsEndsTheWait) {
 
 TEST_P(ReceivingWaitTest, APeerThatEndsWhileNobodyLooksIsNoticedAfterwards) {
   Connection connection(*poller_, *other_poller_, has_tls());
-  WantAll(connection.a);
-  connection.b.socket().Send(wire::MakeFrame(""));
-  ASSERT_TRUE(connection.a.AwaitEnded(1));
+  ASSERT_TRUE(BecomesReady(connection));
   {
     ReceivingWait wait;
     AddSoon(wait, connection.a);
