@@ -129,6 +129,7 @@ struct UpdateBatch {
   std::uint64_t step = 0;        // Keys stochastic rounding; Adam's t with BiasCorrection::kStep.
   DType wire_dtype = DType::kFloat32;  // Format of the gradients.
   std::vector<UpdatePart> parts;       // Parts of one table are one step.
+  bool gradients_are_finite = false;   // Seen as they came; false: nobody has looked.
   std::optional<StepClaim> claim = {};
   // A whole step, which a node makes of the contributions that have come; theirs may be none.
   bool is_step = false;

@@ -72,6 +72,7 @@ std::span<std::byte> FrameReader::Place() const {
 
 absl::Status FrameReader::Placed(std::size_t bytes) {
   filled_ += bytes;
+  if (places_[array_] != nullptr && bytes > 0) sink_.Filled(array_, filled_);
   return Advance();
 }
 

@@ -51,6 +51,8 @@ class FrameReader {
     // Views are valid during the call. An error ends the connection.
     virtual absl::Status BeginFrame(std::string_view text, std::span<const FrameArray> arrays,
                                     std::span<std::byte*> places) = 0;
+    // The first `filled` bytes of an array that has a place are there: more than before.
+    virtual void Filled(std::size_t /*array*/, std::size_t /*filled*/) {}
     // All arrays are where they belong.
     virtual absl::Status EndFrame() = 0;
 

@@ -38,6 +38,7 @@ struct ReceivedArray {
   std::uint32_t number = 0;
   std::string bytes;
   bool is_dropped = false;
+  std::size_t filled = 0;
 };
 
 struct ReceivedFrame {
@@ -79,9 +80,19 @@ class Collector final : public FrameReader::Sink {
     return begin_status;
   }
 
+  void Filled(std::size_t array, std::size_t filled) override {
+    EXPECT_TRUE(is_in_frame_);
+    ASSERT_LT(array, frame_.arrays.size());
+    EXPECT_FALSE(frame_.arrays[array].is_dropped);
+    EXPECT_GT(filled, frame_.arrays[array].filled);
+    EXPECT_LE(filled, frame_.arrays[array].bytes.size());
+    frame_.arrays[array].filled = filled;
+  }
+
   absl::Status EndFrame() override {
     EXPECT_TRUE(is_in_frame_);
     is_in_frame_ = false;
+    for (const ReceivedArray& array : frame_.arrays) EXPECT_EQ(array.filled, array.bytes.size());
     frames_.push_back(std::move(frame_));
     return end_status;
   }

@@ -81,6 +81,7 @@ class FakeShardNode final : public ShardNode {
     {
       MutexLock lock(mu_);
       for (const UpdatePart& part : batch.parts) updated_rows_ += part.ids.size();
+      if (batch.gradients_are_finite) ++finite_updates_;
     }
     Take(
         [done = std::move(done), seq = batch.seq] {
@@ -213,6 +214,8 @@ class FakeShardNode final : public ShardNode {
   // For conditions.
   std::size_t held() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return held_.size(); }
   std::size_t taken() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return taken_; }
+  // Updates whose gradients were seen to be finite before they came here.
+  std::size_t finite_updates() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return finite_updates_; }
   std::size_t updated_rows() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return updated_rows_; }
   std::int64_t blocks_read() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return blocks_read_; }
   absl::Status last_read() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return last_read_; }
@@ -259,6 +262,7 @@ class FakeShardNode final : public ShardNode {
   std::vector<std::function<void()>> held_ ABSL_GUARDED_BY(mu_);
   std::size_t taken_ ABSL_GUARDED_BY(mu_) = 0;
   std::size_t updated_rows_ ABSL_GUARDED_BY(mu_) = 0;
+  std::size_t finite_updates_ ABSL_GUARDED_BY(mu_) = 0;
   std::int64_t blocks_read_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status last_read_ ABSL_GUARDED_BY(mu_);
   absl::Time last_deadline_ ABSL_GUARDED_BY(mu_);

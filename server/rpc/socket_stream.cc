@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "embla/v1/data.pb.h"
 
 namespace embla {
 
@@ -42,26 +43,40 @@ absl::Status SocketStream::BeginFrame(std::string_view text,
                      context_.options.limits.request_bytes_max, " allowed"));
   }
   // Arrays of a request that is refused take no memory.
-  incoming_.emplace(Begin(*request, text.size() + array_bytes), *std::move(request), std::nullopt);
-  if (!incoming_->arrival.status.ok()) return absl::OkStatus();
-  wire::RequestMemory& memory = incoming_->memory.emplace(context_.pool, array_bytes);
+  Incoming& incoming =
+      incoming_.emplace(Begin(*request, text.size() + array_bytes), *std::move(request));
+  if (!incoming.arrival.status.ok()) return absl::OkStatus();
+  wire::RequestMemory& memory = incoming.memory.emplace(context_.pool, array_bytes);
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const auto number = static_cast<int>(arrays[i].number);
-    if (!wire::IsArray(incoming_->request.is_update, number)) continue;
+    if (!wire::IsArray(incoming.request.is_update, number)) continue;
     absl::StatusOr<std::byte*> place = memory.Place(number, arrays[i].bytes);
     if (!place.ok()) {
-      incoming_->arrival.status = place.status();
+      incoming.arrival.status = place.status();
       break;
     }
     places[i] = *place;
+    if (!incoming.request.is_update || number != v1::UpdateRequest::kGradientsFieldNumber) continue;
+    const DType dtype = std::get<wire::UpdateCall>(*incoming.request.call).batch.wire_dtype;
+    incoming.gradients_array = i;
+    incoming.gradients.emplace(*place, arrays[i].bytes, dtype);
   }
   return absl::OkStatus();
+}
+
+void SocketStream::Filled(std::size_t array, std::size_t filled) {
+  if (!incoming_->gradients.has_value() || array != incoming_->gradients_array) return;
+  incoming_->gradients->Filled(filled);
 }
 
 absl::Status SocketStream::EndFrame() {
   if (!incoming_.has_value()) return absl::OkStatus();
   Incoming incoming = *std::exchange(incoming_, std::nullopt);
   if (incoming.arrival.status.ok()) {
+    if (incoming.gradients.has_value()) {
+      std::get<wire::UpdateCall>(*incoming.request.call).batch.gradients_are_finite =
+          incoming.gradients->are_finite();
+    }
     incoming.arrival.status =
         wire::AttachArrays(*std::move(incoming.memory), *incoming.request.call);
   }

@@ -14,6 +14,7 @@
 #include "core/wire/frame.h"
 #include "server/rpc/data_sockets.h"
 #include "server/rpc/request_stream.h"
+#include "server/table/finite_check.h"
 
 namespace embla {
 
@@ -47,6 +48,7 @@ class SocketStream final : private RequestStream, private FrameSocket::Owner {
 
   absl::Status BeginFrame(std::string_view text, std::span<const wire::FrameArray> arrays,
                           std::span<std::byte*> places) override;
+  void Filled(std::size_t array, std::size_t filled) override;
   absl::Status EndFrame() override;
   void OnSent() override;
   void OnClosed(const absl::Status& why) override;
@@ -56,6 +58,8 @@ class SocketStream final : private RequestStream, private FrameSocket::Owner {
     Arrival arrival;
     wire::StreamRequest request;
     std::optional<wire::RequestMemory> memory;  // Unless its arrays are dropped.
+    std::size_t gradients_array = 0;
+    std::optional<ArrivingNumbers> gradients;
   };
 
   DataSockets& sockets_;  // Not owned; outlives this object.

@@ -97,13 +97,17 @@ class SocketStreamTest : public DataFixture {
   }
   std::string UpdateFrame(std::uint64_t sequence, std::uint64_t seq, std::size_t rows,
                           std::size_t gradient_bytes) const {
+    return UpdateFrame(sequence, seq, rows, {{kGradients, std::string(gradient_bytes, '\0')}});
+  }
+  std::string UpdateFrame(std::uint64_t sequence, std::uint64_t seq, std::size_t rows,
+                          std::vector<Array> arrays) const {
     v1::StreamRequest request;
     request.set_sequence(sequence);
     *request.mutable_update() = UpdateOf(seq, rows);
     request.mutable_update()->clear_ids();
     request.mutable_update()->clear_gradients();
-    return ToBytes(request.SerializeAsString(), {{kUpdateIds, std::string(rows * 8, '\0')},
-                                                 {kGradients, std::string(gradient_bytes, '\0')}});
+    arrays.insert(arrays.begin(), {kUpdateIds, std::string(rows * 8, '\0')});
+    return ToBytes(request.SerializeAsString(), arrays);
   }
 
   std::unique_ptr<grpc::ClientContext> context_ = std::make_unique<grpc::ClientContext>();
@@ -335,6 +339,24 @@ TEST_F(SocketStreamTest, AnAnswerUnderTheSequenceIfArraysDoNotFit) {
   peer->Send(LookupFrame(5, {1, 2}));
   EXPECT_EQ(peer->Reply().second, RowsOf({1, 2}));
   EXPECT_EQ(node_.taken(), 2u);  // The one that asked, and the last one.
+}
+
+TEST_F(SocketStreamTest, GradientsAreLookedAtAsTheyCome) {
+  Start();
+  const std::unique_ptr<Peer> peer = Connect();
+  const Array finite{kGradients, std::string(160'000, '\0')};
+  Array bad = finite;
+  bad.bytes.replace(159'996, 4, "\xff\xff\xff\xff");
+  const auto finite_updates = [&](std::uint64_t seq, const std::vector<Array>& arrays) {
+    peer->Send(UpdateFrame(seq, seq, 20'000, arrays));
+    EXPECT_EQ(peer->Reply().first.code(), static_cast<int>(grpc::StatusCode::OK));
+    return node_.finite_updates();
+  };
+  EXPECT_EQ(finite_updates(1, {finite}), 1u);
+  EXPECT_EQ(finite_updates(2, {bad}), 1u);  // Its table's policy decides.
+  // A field that occurs again takes the place of the earlier one.
+  EXPECT_EQ(finite_updates(3, {finite, bad}), 1u);
+  EXPECT_EQ(finite_updates(4, {bad, finite}), 2u);
 }
 
 TEST_F(SocketStreamTest, BytesThatAreNoFramesEndTheSocketAlone) {

@@ -57,9 +57,9 @@ absl::Status ContributionTask::Check(std::uint32_t device) const {
   const TableSpec& spec = shard_->spec(device);
   for (const UpdatePart& part : batch.parts) {
     if (spec.nan_policy == NanPolicy::kReject) {
-      EMBLA_RETURN_IF_ERROR(Annotate(
-          CheckFinite(part, batch.wire_dtype, {0, part.gradient_rows()}, this->device(device).pool),
-          "table " + spec.name));
+      EMBLA_RETURN_IF_ERROR(
+          Annotate(CheckFinite(batch, part, {0, part.gradient_rows()}, this->device(device).pool),
+                   "table " + spec.name));
     }
     if (spec.bounds != BoundsMode::kError) continue;
     for (const RowId id : part.ids) {

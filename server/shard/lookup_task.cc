@@ -10,6 +10,9 @@
 //   pooled     several                   pools a partial sum of every  each device, for some of the
 //                                        bag (PoolForReduce)           bags, after a ReduceScatter
 //
+// Parts that are not reduced do not depend on each other: a CPU device answers them side by side on
+// its threads (server/storage/side_by_side.h).
+//
 // One ReduceScatter serves all parts of the batch. Devices that hold nothing of a part contribute
 // zeros, since every device of the node takes part in a collective.
 //
@@ -41,11 +44,13 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "kernels/convert.h"
 #include "server/shard/refused_units.h"
+#include "server/storage/side_by_side.h"
 #include "server/table/element.h"
 #include "server/table/part_check.h"
 #include "server/table/reused_vector.h"
@@ -182,39 +187,66 @@ void LookupTask::Run(std::uint32_t device) {
 
 absl::Status LookupTask::RunParts(std::uint32_t device) {
   absl::Status status;
-  std::vector<std::size_t> piece_at;
+  for (const std::unique_ptr<PartWork>& work : parts_) status.Update(CheckServed(*work, device));
   if (reduces_) {
-    const std::vector<std::size_t> counts = ReduceCounts();
-    std::size_t total = 0;
-    for (const std::size_t count : counts) {
-      piece_at.push_back(total);
-      total += count;
-    }
-    ResizeReused(this->device(device).reduce_in, total);
+    status.Update(RunReduced(device));
+    return status;
   }
+  EMBLA_RETURN_IF_ERROR(status);
+  Device& own = this->device(device);
+  absl::InlinedVector<PartWork*, 8> beside;
+  JobSizes ids;
   for (const std::unique_ptr<PartWork>& work : parts_) {
-    status.Update(RunPart(*work, device, piece_at));
+    // A GPU's queue is one thread's, and so is a map of ids.
+    if (own.lanes != nullptr || work->shard->id_rows().hashed()) {
+      EMBLA_RETURN_IF_ERROR(RunPart(*work, device, own.lookup_scratch));
+    } else {
+      beside.push_back(work.get());
+      ids.push_back(work->part->ids.size());
+    }
+  }
+  return RunSideBySide(own.pool, ids, [&](Jobs jobs, bool alone) {
+    LookupScratch piece;
+    for (const std::size_t job : jobs) {
+      EMBLA_RETURN_IF_ERROR(RunPart(*beside[job], device, alone ? own.lookup_scratch : piece));
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status LookupTask::RunReduced(std::uint32_t device) {
+  Device& own = this->device(device);
+  std::vector<std::size_t> piece_at;
+  std::size_t total = 0;
+  for (const std::size_t count : ReduceCounts()) {
+    piece_at.push_back(total);
+    total += count;
+  }
+  ResizeReused(own.reduce_in, total);
+  absl::Status status;
+  for (const std::unique_ptr<PartWork>& work : parts_) {
+    for (const ColumnSegment& segment : work->segments) {
+      if (work->Reduces(segment)) {
+        status.Update(PoolForReduce(*work, segment, device, piece_at));
+      }
+    }
+    status.Update(RunPart(*work, device, own.lookup_scratch));
   }
   // With an error too: the other devices wait for this one.
-  if (reduces_) status.Update(Reduce(device));
+  status.Update(Reduce(device));
   return status;
 }
 
-absl::Status LookupTask::RunPart(PartWork& work, std::uint32_t device,
-                                 std::vector<std::size_t>& piece_at) {
-  absl::Status status = CheckServed(work, device);
-  if (!work.pooled()) {
-    status.Update(GatherPart(work, device));
-    return status;
-  }
+// All of the part that is not reduced.
+absl::Status LookupTask::RunPart(PartWork& work, std::uint32_t device, LookupScratch& scratch) {
+  if (!work.pooled()) return GatherPart(work, device, scratch.rows);
   std::size_t found = 0;
   for (const ColumnSegment& segment : work.segments) {
-    status.Update(work.Reduces(segment) ? PoolForReduce(work, segment, device, piece_at)
-                                        : PoolSegment(work, segment, device, found));
+    if (work.Reduces(segment)) continue;
+    EMBLA_RETURN_IF_ERROR(PoolSegment(work, segment, device, scratch, found));
   }
-  if (!status.ok() || work.Streams() || work.part->output_rows() == 0) return status;
-  frames_.Complete(work.first_chunk, found);
-  return status;
+  if (!work.Streams() && work.part->output_rows() > 0) frames_.Complete(work.first_chunk, found);
+  return absl::OkStatus();
 }
 
 // The lead device knows which units have moved away. Rows that other devices read meanwhile are
@@ -231,13 +263,13 @@ absl::Status LookupTask::CheckServed(PartWork& work, std::uint32_t device) const
                                    work.moved);
 }
 
-absl::Status LookupTask::GatherPart(PartWork& work, std::uint32_t device) {
+absl::Status LookupTask::GatherPart(PartWork& work, std::uint32_t device, RowSelection& selection) {
   const std::size_t rows = work.part->ids.size();
   std::size_t chunk = work.first_chunk;
   for (std::size_t begin = 0; begin < rows; begin += work.chunk_rows) {
     std::size_t found = 0;
-    EMBLA_RETURN_IF_ERROR(
-        GatherChunk(work, {begin, std::min(rows, begin + work.chunk_rows)}, device, found));
+    EMBLA_RETURN_IF_ERROR(GatherChunk(work, {begin, std::min(rows, begin + work.chunk_rows)},
+                                      device, selection, found));
     work.found.fetch_add(found, std::memory_order_relaxed);
     frames_.Complete(chunk++, found);
   }
@@ -245,9 +277,8 @@ absl::Status LookupTask::GatherPart(PartWork& work, std::uint32_t device) {
 }
 
 absl::Status LookupTask::GatherChunk(PartWork& work, RowRange rows, std::uint32_t device,
-                                     std::size_t& found) {
+                                     RowSelection& selection, std::size_t& found) {
   if (!work.shard->devices().Has(device)) return absl::OkStatus();
-  RowSelection& selection = this->device(device).row_selection;
   for (const OwnSlice& own : work.shard->slices(device)) {
     const ColumnRange columns{std::max(own.slice.column_begin, work.part->column_begin),
                               std::min(own.slice.column_end, work.part->column_end)};
@@ -260,9 +291,10 @@ absl::Status LookupTask::GatherChunk(PartWork& work, RowRange rows, std::uint32_
 }
 
 std::span<BagSelection> LookupTask::SelectBags(PartWork& work, const ColumnSegment& segment,
-                                               std::uint32_t device, std::size_t& found) {
+                                               std::uint32_t device,
+                                               std::vector<BagSelection>& selections,
+                                               std::size_t& found) {
   if (!segment.devices.Has(device)) return {};
-  std::vector<BagSelection>& selections = this->device(device).bag_selections;
   std::size_t slices = 0, found_here = 0;
   for (const OwnSlice& own : work.shard->slices(device)) {
     if (own.slice.column_begin > segment.columns.begin ||
@@ -280,16 +312,18 @@ std::span<BagSelection> LookupTask::SelectBags(PartWork& work, const ColumnSegme
 }
 
 absl::Status LookupTask::PoolSegment(PartWork& work, const ColumnSegment& segment,
-                                     std::uint32_t device, std::size_t& found) {
+                                     std::uint32_t device, LookupScratch& scratch,
+                                     std::size_t& found) {
   std::size_t found_here = 0;
-  const std::span<BagSelection> slices = SelectBags(work, segment, device, found_here);
+  const std::span<BagSelection> slices =
+      SelectBags(work, segment, device, scratch.bags, found_here);
   found += found_here;
   const std::size_t bags = work.part->lengths.size();
   std::size_t chunk = work.first_chunk;
   for (std::size_t begin = 0; begin < bags; begin += work.chunk_rows) {
     const RowRange rows{begin, std::min(bags, begin + work.chunk_rows)};
     if (!slices.empty()) {
-      EMBLA_RETURN_IF_ERROR(PoolChunk(work, segment, rows, slices, this->device(device)));
+      EMBLA_RETURN_IF_ERROR(PoolChunk(work, segment, rows, slices, scratch));
     }
     if (work.Streams()) frames_.Complete(chunk++, std::exchange(found_here, 0));
   }
@@ -297,11 +331,12 @@ absl::Status LookupTask::PoolSegment(PartWork& work, const ColumnSegment& segmen
 }
 
 absl::Status LookupTask::PoolChunk(const PartWork& work, const ColumnSegment& segment,
-                                   RowRange bags, std::span<BagSelection> slices, Device& own) {
+                                   RowRange bags, std::span<BagSelection> slices,
+                                   LookupScratch& scratch) {
   const std::size_t row_bytes = segment.columns.size() * sizeof(float);
   if (work.out.element == kernels::Element::kFloat32) {
     const kernels::Output out = work.At(bags.begin, segment.columns.begin);
-    EMBLA_RETURN_IF_ERROR(PoolNext(slices, bags.size(), segment.columns, out, own.pooled_more));
+    EMBLA_RETURN_IF_ERROR(PoolNext(slices, bags.size(), segment.columns, out, scratch.pooled_more));
     if (work.part->pooling != Pooling::kMean) return absl::OkStatus();
     kernels::DivideRows({out.base, out.stride_bytes, segment.columns.size()},
                         work.part->lengths.subspan(bags.begin, bags.size()));
@@ -309,22 +344,23 @@ absl::Status LookupTask::PoolChunk(const PartWork& work, const ColumnSegment& se
   }
   const std::size_t bytes_at_once = std::max(kPooledBytes, slices.front().piece_bytes());
   const std::size_t bags_at_once = std::max<std::size_t>(1, bytes_at_once / row_bytes);
-  own.pooled.resize(std::min(bags.size(), bags_at_once) * segment.columns.size());
+  scratch.pooled.resize(std::min(bags.size(), bags_at_once) * segment.columns.size());
   for (std::size_t first = bags.begin; first < bags.end; first += bags_at_once) {
     const std::size_t count = std::min(bags_at_once, bags.end - first);
     EMBLA_RETURN_IF_ERROR(PoolNext(slices, count, segment.columns,
-                                   {own.pooled.data(), row_bytes, kernels::Element::kFloat32},
-                                   own.pooled_more));
-    WriteSums(work, first, count, segment.columns, own.pooled.data());
+                                   {scratch.pooled.data(), row_bytes, kernels::Element::kFloat32},
+                                   scratch.pooled_more));
+    WriteSums(work, first, count, segment.columns, scratch.pooled.data());
   }
   return absl::OkStatus();
 }
 
 absl::Status LookupTask::PoolForReduce(PartWork& work, const ColumnSegment& segment,
                                        std::uint32_t device, std::vector<std::size_t>& piece_at) {
-  std::size_t found = 0;  // No frames: the total is enough.
-  const std::span<BagSelection> slices = SelectBags(work, segment, device, found);
   Device& own = this->device(device);
+  std::size_t found = 0;  // No frames: the total is enough.
+  const std::span<BagSelection> slices =
+      SelectBags(work, segment, device, own.lookup_scratch.bags, found);
   const std::size_t bags = work.part->lengths.size();
   const std::uint32_t columns = segment.columns.size();
   const auto ranks = static_cast<std::uint32_t>(piece_at.size());
@@ -338,7 +374,7 @@ absl::Status LookupTask::PoolForReduce(PartWork& work, const ColumnSegment& segm
     }
     EMBLA_RETURN_IF_ERROR(PoolNext(slices, count, segment.columns,
                                    {piece, columns * sizeof(float), kernels::Element::kFloat32},
-                                   own.pooled_more));
+                                   own.lookup_scratch.pooled_more));
   }
   return absl::OkStatus();
 }

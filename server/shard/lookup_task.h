@@ -75,20 +75,23 @@ class LookupTask final : public RequestTask {
   void CutIntoChunks(PartWork& work);
 
   absl::Status RunParts(std::uint32_t device);
-  absl::Status RunPart(PartWork& work, std::uint32_t device, std::vector<std::size_t>& piece_at);
+  absl::Status RunReduced(std::uint32_t device);
   absl::Status CheckServed(PartWork& work, std::uint32_t device) const;
-  absl::Status GatherPart(PartWork& work, std::uint32_t device);
+  absl::Status RunPart(PartWork& work, std::uint32_t device, LookupScratch& scratch);
+  absl::Status GatherPart(PartWork& work, std::uint32_t device, RowSelection& selection);
   // Adds to `found`, in ids times columns.
-  absl::Status GatherChunk(PartWork& work, RowRange rows, std::uint32_t device, std::size_t& found);
+  absl::Status GatherChunk(PartWork& work, RowRange rows, std::uint32_t device,
+                           RowSelection& selection, std::size_t& found);
   absl::Status PoolSegment(PartWork& work, const ColumnSegment& segment, std::uint32_t device,
-                           std::size_t& found);
+                           LookupScratch& scratch, std::size_t& found);
   absl::Status PoolChunk(const PartWork& work, const ColumnSegment& segment, RowRange bags,
-                         std::span<BagSelection> slices, Device& own);
+                         std::span<BagSelection> slices, LookupScratch& scratch);
   absl::Status PoolForReduce(PartWork& work, const ColumnSegment& segment, std::uint32_t device,
                              std::vector<std::size_t>& piece_at);
   // Selects the bags of every slice that `device` has in the segment; adds to `found`.
   std::span<BagSelection> SelectBags(PartWork& work, const ColumnSegment& segment,
-                                     std::uint32_t device, std::size_t& found);
+                                     std::uint32_t device, std::vector<BagSelection>& selections,
+                                     std::size_t& found);
   absl::Status Reduce(std::uint32_t device);
   std::vector<std::size_t> ReduceCounts() const;
   void WriteSums(const PartWork& work, std::size_t first_bag, std::size_t bags, ColumnRange columns,

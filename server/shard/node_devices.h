@@ -49,10 +49,7 @@ struct Device {
   std::unique_ptr<Communicator> communicator;  // Rank == device.
 
   // Memory that one batch after the other uses.
-  RowSelection row_selection;
-  std::vector<BagSelection> bag_selections;
-  std::vector<float> pooled;
-  std::vector<float> pooled_more;
+  LookupScratch lookup_scratch;
   std::vector<float> reduce_in;
   std::vector<float> reduce_out;
   std::vector<std::unique_ptr<UpdateShare>> update_shares;

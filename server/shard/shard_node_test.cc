@@ -389,7 +389,9 @@ TEST_F(ShardNodeTest, RowStatisticsNeedWholeRowsOrSumsOfSquares) {
   EXPECT_THAT(std::string(twice.message()), HasSubstr("id 3 occurs 2 times"));
   part = Gradients(Spec(1), Ids({3}), 1);
   part.row_sum_squares = {NAN};
-  EXPECT_EQ(Update(Header(1), {part}).status().code(), Code::kInvalidArgument);
+  UpdateBatch header = Header(1);
+  header.gradients_are_finite = true;  // These are not gradients.
+  EXPECT_EQ(Update(header, {part}).status().code(), Code::kInvalidArgument);
   part.row_sum_squares = {8};
   EXPECT_THAT(Update(Header(1), {part}), IsOk());
   LookupPartData row = Rows(Spec(1), Ids({3}));

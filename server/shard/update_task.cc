@@ -97,13 +97,13 @@ absl::Status UpdateTask::CheckLeads(const NodeTable& table) {
 }
 
 UpdateTask::TableWork& UpdateTask::WorkOf(const NodeTable& table, std::uint32_t group) {
-  for (const std::unique_ptr<TableWork>& work : work_) {
-    if (work->table == &table && work->group == group) return *work;
-  }
+  TableWork*& work = work_of_[table.shards[group].get()];
+  if (work != nullptr) return *work;
   work_.push_back(std::make_unique<TableWork>());
-  work_.back()->table = &table;
-  work_.back()->group = group;
-  return *work_.back();
+  work = work_.back().get();
+  work->table = &table;
+  work->group = group;
+  return *work;
 }
 
 void UpdateTask::Run(std::uint32_t device) {
@@ -119,7 +119,30 @@ absl::Status UpdateTask::Prepare(std::uint32_t device, std::vector<SliceWork>& s
     if (!work->shard().devices().Has(device)) continue;
     EMBLA_RETURN_IF_ERROR(PrepareTable(*work, device, slices));
   }
-  return absl::OkStatus();
+  return RunSlices(device, slices, [&](const SliceWork& slice, SumScratch&) {
+    return PrepareSlice(slice, device);
+  });
+}
+
+absl::Status UpdateTask::RunSlices(
+    std::uint32_t device, const std::vector<SliceWork>& slices,
+    absl::FunctionRef<absl::Status(const SliceWork& slice, SumScratch& scratch)> run) {
+  Device& own = this->device(device);
+  // A GPU's queue is one thread's.
+  if (own.lanes != nullptr) {
+    for (const SliceWork& slice : slices) EMBLA_RETURN_IF_ERROR(run(slice, own.sum_scratch));
+    return absl::OkStatus();
+  }
+  const auto run_jobs = [&](Jobs jobs, bool alone) {
+    SumScratch piece;
+    for (const std::size_t job : jobs) {
+      EMBLA_RETURN_IF_ERROR(run(slices[job], alone ? own.sum_scratch : piece));
+    }
+    return absl::OkStatus();
+  };
+  JobSizes ids;
+  for (const SliceWork& slice : slices) ids.push_back(slice.work->ids);
+  return RunSideBySide(own.pool, ids, run_jobs);
 }
 
 absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
@@ -135,15 +158,20 @@ absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
   std::vector<std::unique_ptr<UpdateShare>>& shares = this->device(device).update_shares;
   for (OwnSlice& own : shard.slices(device)) {
     if (shares.size() == slices.size()) shares.push_back(std::make_unique<UpdateShare>());
-    UpdateShare& share = *shares[slices.size()];
-    EMBLA_RETURN_IF_ERROR(
-        Annotate(share.Prepare(shard.spec(device), own, work.parts, batch().wire_dtype),
-                 absl::StrCat("table ", shard.name())));
-    // A repetition's, too: a device that has stopped may not have applied it.
-    if (share.found() > 0) EMBLA_RETURN_IF_ERROR(this->device(device).health());
-    work.found.fetch_add(share.found(), std::memory_order_relaxed);
-    slices.push_back({&work, &own, &share});
+    slices.push_back({&work, &own, shares[slices.size()].get()});
   }
+  return absl::OkStatus();
+}
+
+absl::Status UpdateTask::PrepareSlice(const SliceWork& slice, std::uint32_t device) {
+  const TableShard& shard = slice.work->shard();
+  UpdateShare& share = *slice.share;
+  const absl::Status prepared =
+      share.Prepare(shard.spec(device), *slice.own, slice.work->parts, batch().wire_dtype);
+  if (!prepared.ok()) return Annotate(prepared, absl::StrCat("table ", shard.name()));
+  // A repetition's, too: a device that has stopped may not have applied it.
+  if (share.found() > 0) EMBLA_RETURN_IF_ERROR(this->device(device).health());
+  slice.work->found.fetch_add(share.found(), std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
@@ -157,7 +185,7 @@ absl::Status UpdateTask::CheckFinite(const TableWork& work, std::uint32_t device
     const GradientRows rows{part->gradient_rows() * share / shares,
                             part->gradient_rows() * (share + 1) / shares};
     EMBLA_RETURN_IF_ERROR(
-        Annotate(embla::CheckFinite(*part, batch().wire_dtype, rows, this->device(device).pool),
+        Annotate(embla::CheckFinite(batch(), *part, rows, this->device(device).pool),
                  "table " + shard.name()));
   }
   return absl::OkStatus();
@@ -244,20 +272,18 @@ absl::Status UpdateTask::Apply(std::uint32_t device, const std::vector<SliceWork
   CrashPoint("update.recorded");
   if (PlantedDamage("update.lose")) return absl::OkStatus();
   const bool is_doubled = PlantedDamage("update.double");
-  for (const SliceWork& slice : slices) {
-    if (slice.work->applied_before) continue;
-    EMBLA_RETURN_IF_ERROR(StepRows(slice, device));
-    if (is_doubled) EMBLA_RETURN_IF_ERROR(StepRows(slice, device));
-  }
-  return absl::OkStatus();
+  return RunSlices(device, slices, [&](const SliceWork& slice, SumScratch& scratch) {
+    if (slice.work->applied_before) return absl::OkStatus();
+    EMBLA_RETURN_IF_ERROR(StepRows(slice, device, scratch));
+    return is_doubled ? StepRows(slice, device, scratch) : absl::OkStatus();
+  });
 }
 
-absl::Status UpdateTask::StepRows(const SliceWork& slice, std::uint32_t device) {
-  Device& own_device = this->device(device);
-  EMBLA_ASSIGN_OR_RETURN(
-      const std::size_t rows,
-      slice.share->Apply(*slice.own, slice.work->Skipped(slice.own->columns()),
-                         {batch().step, own_device.pool, own_device.sum_scratch}));
+absl::Status UpdateTask::StepRows(const SliceWork& slice, std::uint32_t device,
+                                  SumScratch& scratch) {
+  EMBLA_ASSIGN_OR_RETURN(const std::size_t rows,
+                         slice.share->Apply(*slice.own, slice.work->Skipped(slice.own->columns()),
+                                            {batch().step, this->device(device).pool, scratch}));
   // A row once, however many slices its columns are in.
   const auto& parts = slice.work->parts;
   const bool counts =

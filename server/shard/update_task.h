@@ -13,6 +13,9 @@
 // a synchronous step (step_task.h), the primary of a data_parallel table (copied_update.h), and an
 // earlier process of this node (decided_update.h).
 //
+// The tables of an update do not depend on each other: a CPU device prepares and steps them side by
+// side on its threads (server/storage/side_by_side.h).
+//
 // A table's updates run on all devices that hold it, in one order: so a retry that is queued behind
 // its first attempt is answered when that one has been applied, everywhere on the node.
 //
@@ -28,10 +31,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "server/shard/decision_task.h"
 #include "server/shard/node_tables.h"
 #include "server/shard/replicator.h"
 #include "server/shard/table_steps.h"
+#include "server/storage/side_by_side.h"
 #include "server/table/update_units.h"
 
 namespace embla {
@@ -118,19 +124,26 @@ class UpdateTask : public DecisionTask {
     UpdateShare* share;
   };
 
+  absl::flat_hash_map<const TableShard*, TableWork*> work_of_;
+
   absl::Status PlanPart(std::uint32_t index);
   absl::Status PlanStep();
   TableWork& WorkOf(const NodeTable& table, std::uint32_t group);
 
+  // Calls `run` for every slice: the tables of an update are independent of each other.
+  absl::Status RunSlices(
+      std::uint32_t device, const std::vector<SliceWork>& slices,
+      absl::FunctionRef<absl::Status(const SliceWork& slice, SumScratch& scratch)> run);
   absl::Status Prepare(std::uint32_t device, std::vector<SliceWork>& slices);
   absl::Status PrepareTable(TableWork& work, std::uint32_t device, std::vector<SliceWork>& slices);
+  absl::Status PrepareSlice(const SliceWork& slice, std::uint32_t device);
   absl::Status CheckFinite(const TableWork& work, std::uint32_t device) const;
   // True on all devices or on none.
   bool AgreeToApply(std::uint32_t device, const absl::Status& status);
   bool WriteDown(std::uint32_t device);
   absl::Status CheckFound(std::uint32_t device);
   absl::Status Apply(std::uint32_t device, const std::vector<SliceWork>& slices);
-  absl::Status StepRows(const SliceWork& slice, std::uint32_t device);
+  absl::Status StepRows(const SliceWork& slice, std::uint32_t device, SumScratch& scratch);
 };
 
 }  // namespace embla

@@ -15,7 +15,8 @@
 namespace embla {
 
 // Thread safety: every method may be called from any thread. The threads serve one ParallelFor at a
-// time (a device runs one batch at a time); one that comes meanwhile runs on its caller alone.
+// time (a device runs one batch at a time); one that comes meanwhile, as from inside of another,
+// runs on its caller alone.
 class ThreadPool {
  public:
   // Requires: threads >= 1, the caller of ParallelFor included.
@@ -26,7 +27,7 @@ class ThreadPool {
 
   // Calls fn(begin, end) for disjoint ranges of at most `grain` that cover [0, n) exactly, on the
   // pool's threads and on this one; returns when all are done. The assignment of ranges to threads
-  // is not fixed, so fn's result must not depend on it. fn must not call ParallelFor.
+  // is not fixed, so fn's result must not depend on it.
   //
   // Requires: grain >= 1.
   void ParallelFor(std::size_t n, std::size_t grain,

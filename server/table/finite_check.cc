@@ -22,15 +22,16 @@ bool HasNonFinite(std::span<const float> values) {
 
 }  // namespace
 
-absl::Status CheckFinite(const UpdatePart& part, DType wire_dtype, GradientRows rows,
+absl::Status CheckFinite(const UpdateBatch& batch, const UpdatePart& part, GradientRows rows,
                          ThreadPool& pool) {
-  const kernels::Element element = ElementOf(wire_dtype);
-  const std::size_t row_bytes = part.row_bytes(wire_dtype);
+  const kernels::Element element = ElementOf(batch.wire_dtype);
+  const std::size_t row_bytes = part.row_bytes(batch.wire_dtype);
   const auto columns =
       static_cast<std::uint32_t>(part.is_images() ? part.image_floats() : part.columns());
   std::atomic<bool> bad =
       rows.begin == 0 && (HasNonFinite(part.weights) || HasNonFinite(part.row_sum_squares));
-  pool.ParallelFor(rows.end - rows.begin, kRowsPerCheck, [&](std::size_t begin, std::size_t end) {
+  const std::size_t row_count = batch.gradients_are_finite ? 0 : rows.end - rows.begin;
+  pool.ParallelFor(row_count, kRowsPerCheck, [&](std::size_t begin, std::size_t end) {
     const std::byte* const base = part.gradients.data() + (rows.begin + begin) * row_bytes;
     if (kernels::HasNonFinite({base, row_bytes, element}, end - begin, columns)) {
       bad.store(true, std::memory_order_relaxed);
@@ -41,6 +42,15 @@ absl::Status CheckFinite(const UpdatePart& part, DType wire_dtype, GradientRows 
       absl::StrCat(part.is_images() ? "a written number" : "a gradient",
                    " is NaN or infinite, and its nan_policy is "
                    "reject"));
+}
+
+void ArrivingNumbers::Filled(std::size_t filled) {
+  if (dtype_ == DType::kInt8Rowwise || !is_finite_) return;
+  const std::size_t number_bytes = ElementBytes(dtype_);
+  const std::size_t count = (filled - checked_) / number_bytes;
+  is_finite_ = !kernels::HasNonFinite({place_ + checked_, count * number_bytes, ElementOf(dtype_)},
+                                      1, static_cast<std::uint32_t>(count));
+  if (is_finite_) checked_ += count * number_bytes;
 }
 
 }  // namespace embla

@@ -86,6 +86,14 @@ class BagSelection {
   std::size_t next_slot_ = 0;
 };
 
+// Memory that one lookup of a device after the other uses.
+struct LookupScratch {
+  RowSelection rows;
+  std::vector<BagSelection> bags;
+  std::vector<float> pooled;
+  std::vector<float> pooled_more;
+};
+
 // Adds up what several slices of a device have of the next `count` bags. `out` is fp32; `scratch`
 // is memory to reuse. Requires: `slices` is not empty.
 absl::Status PoolNext(std::span<BagSelection> slices, std::size_t count, ColumnRange columns,

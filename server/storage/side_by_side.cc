@@ -1,0 +1,47 @@
+#include "server/storage/side_by_side.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/mutex.h"
+#include "core/base/status_macros.h"
+
+namespace embla {
+namespace {
+
+// Rows that pay for handing them to another thread.
+constexpr std::size_t kRowsPerPiece = 256;
+
+}  // namespace
+
+absl::Status RunSideBySide(ThreadPool& pool, const JobSizes& sizes,
+                           absl::FunctionRef<absl::Status(Jobs jobs, bool alone)> run) {
+  JobSizes jobs(sizes.size());
+  std::iota(jobs.begin(), jobs.end(), std::size_t{0});
+  const std::size_t threads = pool.threads();
+  const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+  if (threads == 1 || jobs.size() <= 1 || total <= kRowsPerPiece) return run(jobs, true);
+
+  const auto small = std::stable_partition(
+      jobs.begin(), jobs.end(), [&](std::size_t job) { return sizes[job] * threads > total; });
+  for (auto job = jobs.begin(); job != small; ++job) {
+    EMBLA_RETURN_IF_ERROR(run(Jobs(job, 1), true));
+  }
+  const Jobs beside(small, jobs.end());
+  const std::size_t grain =
+      std::clamp<std::size_t>(beside.size() * kRowsPerPiece / total, 1, beside.size() + 1);
+  Mutex mu;
+  std::size_t error_at = beside.size();
+  absl::Status error;
+  pool.ParallelFor(beside.size(), grain, [&](std::size_t begin, std::size_t end) {
+    absl::Status status = run(beside.subspan(begin, end - begin), false);
+    if (status.ok()) return;
+    MutexLock lock(mu);
+    if (begin >= error_at) return;
+    error_at = begin;
+    error = std::move(status);
+  });
+  return error;
+}
+
+}  // namespace embla
