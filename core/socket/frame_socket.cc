@@ -111,9 +111,9 @@ void FrameSocket::Want() {
 
 void FrameSocket::Watch() {
   if (removed_ || !is_ready_) return;
-  const bool receives = !paused_ && !is_lent_;
-  poller_.Change(link_->number(),
-                 (receives ? std::uint32_t{EPOLLIN} : 0u) | (blocked_ ? EPOLLOUT : 0u), *this);
+  // While it is lent the other thread sees a peer that hangs up, in its time: once is enough here.
+  const std::uint32_t receives = is_lent_ ? EPOLLONESHOT : paused_ ? 0u : EPOLLIN;
+  poller_.Change(link_->number(), receives | (blocked_ ? EPOLLOUT : 0u), *this);
 }
 
 bool FrameSocket::BeginReceiving() {

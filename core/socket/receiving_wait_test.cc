@@ -1,5 +1,7 @@
 #include "core/socket/receiving_wait.h"
 
+#include <time.h>
+
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -47,6 +49,17 @@ void AddSoon(ReceivingWait& wait, End& end) {
   const absl::Time deadline = absl::Now() + kPatience;
   while (!wait.receives() && absl::Now() < deadline) wait.Add(end.shared_socket());
   ASSERT_TRUE(wait.receives());
+}
+
+absl::Duration TimeOf(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return absl::DurationFromTimespec(time);
+}
+
+// Processor time of all threads but this one.
+absl::Duration OthersTime() {
+  return TimeOf(CLOCK_PROCESS_CPUTIME_ID) - TimeOf(CLOCK_THREAD_CPUTIME_ID);
 }
 
 // Whether the ends have TLS.
@@ -162,6 +175,12 @@ TEST_P(ReceivingWaitTest, APeerThatEndsWhileNobodyLooksIsNoticedAfterwards) {
     ASSERT_TRUE(connection.b.AwaitClosed());
     AwaitTurn(*poller_);
     EXPECT_FALSE(connection.a.is_closed());  // Its owner is this thread's.
+    // The poller's thread does not look again and again meanwhile.
+    const absl::Duration before = OthersTime();
+    const absl::Duration until = TimeOf(CLOCK_THREAD_CPUTIME_ID) + absl::Milliseconds(50);
+    while (TimeOf(CLOCK_THREAD_CPUTIME_ID) < until) {
+    }
+    EXPECT_LT(OthersTime() - before, absl::Milliseconds(10));
   }
   EXPECT_TRUE(connection.a.AwaitClosed());
   ExpectClosedOnce(connection.a);

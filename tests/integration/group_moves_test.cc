@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
 #include "core/base/testing/seeds.h"
@@ -34,6 +35,7 @@ constexpr std::int64_t kRows = 6000;
 constexpr std::uint32_t kDim = 16;
 constexpr std::uint32_t kGroups = 2;
 constexpr int kRoundsBetweenSyncs = 3;
+constexpr absl::Duration kJobMax = absl::Minutes(3);
 
 struct Copy {
   std::vector<float> weights;
@@ -117,6 +119,7 @@ class GroupMovesTest : public ::testing::Test {
     auto job = client::CallForJob(*admin_, request);
     ASSERT_THAT(job, IsOk());
     const int before = rounds_;
+    const absl::Time late = absl::Now() + kJobMax;
     for (bool called = meanwhile == nullptr; job.ok();
          job = client::CallForJob(*admin_, client::GetJobRequest(job->id()))) {
       if (!called && rounds_ >= before + 2) {
@@ -126,6 +129,7 @@ class GroupMovesTest : public ::testing::Test {
       const bool is_over = job->state() != v1::JOB_STATE_RUNNING;
       if (is_over && called && rounds_ >= before + 2 * kRoundsBetweenSyncs) break;
       Round();
+      if (absl::Now() > late) ADD_FAILURE() << "the job does not end: " << job->DebugString();
       if (HasFailure()) FAIL() << cluster_->LogTails();
     }
     ASSERT_THAT(job, IsOk());
