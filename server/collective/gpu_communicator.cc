@@ -9,6 +9,7 @@
 #include "server/collective/meeting.h"
 #include "server/collective/nccl_exchange.h"
 #include "server/collective/peer_exchange.h"
+#include "server/gpu/kernel_table.h"
 
 namespace embla {
 namespace {
@@ -53,6 +54,7 @@ class GpuCommunicator final : public Communicator {
   GpuCommunicator(Seat seat, gpu::Device& device, std::unique_ptr<gpu::Stream> stream,
                   std::unique_ptr<GpuExchange> exchange)
       : seat_(std::move(seat)),
+        kernels_(device.kernels()),
         memory_(device),
         stream_(std::move(stream)),
         exchange_(std::move(exchange)) {}
@@ -112,6 +114,7 @@ class GpuCommunicator final : public Communicator {
   float* result() const { return received() + shape_.received; }
 
   const Seat seat_;
+  const gpu::KernelTable& kernels_;  // Not owned; outlives this object.
   RankMemory memory_;
   const std::unique_ptr<gpu::Stream> stream_;
   const std::unique_ptr<GpuExchange> exchange_;
@@ -177,7 +180,10 @@ absl::Status GpuCommunicator::Scatter(const float* in, std::span<const std::size
 absl::Status GpuCommunicator::Sum(std::size_t mine, float* out) {
   std::vector<const float*> pieces;
   for (std::uint32_t r = 0; r < size(); ++r) pieces.push_back(received() + r * mine);
-  return stream_->SumInOrder(pieces, mine, out);
+  return stream_->Queue("SumInOrder", [sum = kernels_.sum_in_order, pieces = std::move(pieces),
+                                       mine, out](void* handle) {
+    return sum(pieces.data(), pieces.size(), mine, out, handle);
+  });
 }
 
 absl::Status GpuCommunicator::Gather(const float* in, std::span<const std::size_t> counts,
@@ -275,9 +281,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Join(
 }
 
 absl::Status CheckSize(std::span<gpu::Device* const> gpus) {
-  if (!gpus.empty() && gpus.size() <= gpu::Stream::kSumInputsMax) return absl::OkStatus();
+  if (!gpus.empty() && gpus.size() <= kernels::cuda::kSumInputsMax) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a communicator of ", gpus.size(), " GPUs, 1 to ",
-                                                 gpu::Stream::kSumInputsMax, " are possible"));
+                                                 kernels::cuda::kSumInputsMax, " are possible"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "server/collective/meeting.h"
+#include "server/gpu/kernel_table.h"
 
 namespace embla {
 namespace {
@@ -20,8 +21,8 @@ struct Window {
 
 class PeerExchange final : public GpuExchange {
  public:
-  PeerExchange(std::uint32_t rank, std::shared_ptr<Window> window)
-      : rank_(rank), window_(std::move(window)) {}
+  PeerExchange(std::uint32_t rank, const gpu::KernelTable& kernels, std::shared_ptr<Window> window)
+      : rank_(rank), kernels_(kernels), window_(std::move(window)) {}
 
   absl::Status Exchange(std::span<const SendPiece> sends, std::span<const ReceivePiece> receives,
                         gpu::Stream& stream) override {
@@ -43,7 +44,10 @@ class PeerExchange final : public GpuExchange {
       EMBLA_CHECK(from.count == receives[r].count);
       if (from.count == 0) continue;
       // A sum of one: a copy by the GPU's own reads.
-      status = stream.SumInOrder(std::span(&from.data, 1), from.count, receives[r].data);
+      status = stream.Queue(
+          "SumInOrder", [sum = kernels_.sum_in_order, from, to = receives[r].data](void* handle) {
+            return sum(&from.data, 1, from.count, to, handle);
+          });
     }
     // After a failure, too: the others may free their memory once this rank has left.
     status.Update(stream.Synchronize());
@@ -51,6 +55,7 @@ class PeerExchange final : public GpuExchange {
   }
 
   const std::uint32_t rank_;
+  const gpu::KernelTable& kernels_;  // Not owned; outlives this object.
   const std::shared_ptr<Window> window_;
 };
 
@@ -67,7 +72,7 @@ absl::StatusOr<std::vector<std::unique_ptr<GpuExchange>>> MakePeerExchanges(
   const auto window = std::make_shared<Window>(size);
   std::vector<std::unique_ptr<GpuExchange>> ranks;
   for (std::uint32_t r = 0; r < size; ++r) {
-    ranks.push_back(std::make_unique<PeerExchange>(r, window));
+    ranks.push_back(std::make_unique<PeerExchange>(r, gpus[r]->kernels(), window));
   }
   return ranks;
 }

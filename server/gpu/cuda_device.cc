@@ -8,6 +8,7 @@
 #include "core/base/status_macros.h"
 #include "server/gpu/cuda_status.h"
 #include "server/gpu/cuda_stream.h"
+#include "server/gpu/kernel_table.h"
 
 namespace embla::gpu {
 namespace {
@@ -61,6 +62,8 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(std::uint32_t ordinal) 
   EMBLA_ASSIGN_OR_RETURN(DeviceProperties properties, Describe(ordinal));
   return std::unique_ptr<Device>(new CudaDevice(std::move(properties)));
 }
+
+const KernelTable& CudaDevice::kernels() const { return LinkedKernels(); }
 
 absl::Status CudaDevice::MakeCurrent() {
   EMBLA_RETURN_IF_ERROR(health());

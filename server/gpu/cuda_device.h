@@ -22,10 +22,9 @@ class CudaDevice final : public Device {
   bool IsPinned(const void* data, std::size_t bytes) const override;
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override;
   absl::Status EnableAccessTo(Device& other) override;
+  const KernelTable& kernels() const override;
   absl::Status MakeCurrent() override;
-
-  // The Status of a call's result; an error that stops the device has stopped it on return.
-  absl::Status Check(int cuda_error, std::string_view what);
+  absl::Status Check(int cuda_error, std::string_view what) override;
 
  protected:
   absl::StatusOr<void*> AllocateRaw(MemoryKind kind, std::size_t size) override;

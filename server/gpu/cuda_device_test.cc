@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "server/gpu/cuda_status.h"
 #include "server/gpu/gpus.h"
+#include "server/gpu/kernel_table.h"
 
 namespace embla::gpu {
 namespace {
@@ -65,7 +66,9 @@ TEST_F(CudaDeviceTest, AnErrorOfAnEarlierCallIsNotALaunchs) {
   ASSERT_THAT(there, IsOk());
   ASSERT_THAT(stream, IsOk());
   EXPECT_EQ(cudaSetDevice(10000), cudaErrorInvalidDevice);  // Stays with the thread.
-  EXPECT_THAT((*stream)->Fill(there->As<float>(), 100, 1.0f), IsOk());
+  EXPECT_THAT((*stream)->Launch("Fill", device_->kernels().fill, there->As<float>(),
+                                std::size_t{100}, 1.0f),
+              IsOk());
   EXPECT_THAT((*stream)->Synchronize(), IsOk());
   EXPECT_THAT(device_->health(), IsOk());
 }

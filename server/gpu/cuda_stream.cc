@@ -2,10 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "kernels/cuda/arrays.h"
-#include "kernels/cuda/initialize.h"
 
 namespace embla::gpu {
 namespace {
@@ -37,78 +34,9 @@ absl::Status CudaStream::CopyToHost(void* host, const void* from, std::size_t by
                        "a copy from the GPU");
 }
 
-absl::Status CudaStream::Fill(float* data, std::size_t count, float value) {
+absl::Status CudaStream::Queue(std::string_view what, Work work) {
   EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-  return device_.Check(kernels::cuda::FillAsync(data, count, value, stream_), "Fill");
-}
-
-absl::Status CudaStream::Initialize(const kernels::InitParameters& parameters,
-                                    const kernels::InitRows& rows, std::size_t first_slot,
-                                    std::size_t row_count) {
-  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-  return device_.Check(
-      kernels::cuda::InitializeAsync(parameters, rows, first_slot, row_count, stream_),
-      "Initialize");
-}
-
-absl::Status CudaStream::InitializeIds(const kernels::InitParameters& parameters,
-                                       const kernels::InitRows& rows, const std::uint32_t* slots,
-                                       const std::int64_t* ids, std::size_t count) {
-  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-  return device_.Check(
-      kernels::cuda::InitializeIdsAsync(parameters, rows, slots, ids, count, stream_),
-      "InitializeIds");
-}
-
-absl::Status CudaStream::Gather(const kernels::Rows& rows, const std::uint32_t* slots,
-                                std::size_t count, const kernels::Output& out) {
-  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-  return device_.Check(kernels::cuda::GatherAsync(rows, slots, count, out, stream_), "Gather");
-}
-
-absl::Status CudaStream::Scatter(const kernels::MutableRows& rows, const std::uint32_t* slots,
-                                 std::size_t count, const kernels::Input& in) {
-  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-  return device_.Check(kernels::cuda::ScatterAsync(rows, slots, count, in, stream_), "Scatter");
-}
-
-absl::Status CudaStream::Pool(const kernels::Rows& rows, const kernels::cuda::DeviceBags& bags,
-                              const kernels::Output& out) {
-  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-  return device_.Check(kernels::cuda::PoolAsync(rows, bags, out, stream_), "Pool");
-}
-
-absl::Status CudaStream::Step(const kernels::StepParameters& parameters,
-                              const kernels::StepRows& rows,
-                              const kernels::cuda::DeviceStepBatch& batch) {
-  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-  return device_.Check(kernels::cuda::StepAsync(parameters, rows, batch, stream_), "Step");
-}
-
-absl::StatusOr<std::size_t> CudaStream::UpdateBytes(std::size_t count, std::uint32_t columns) {
-  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-  std::size_t bytes = 0;
-  EMBLA_RETURN_IF_ERROR(
-      device_.Check(kernels::cuda::UpdateBatchBytes(count, columns, &bytes), "UpdateBytes"));
-  return bytes;
-}
-
-absl::Status CudaStream::Update(const kernels::StepParameters& parameters,
-                                const kernels::StepRows& rows,
-                                const kernels::cuda::DeviceUpdateBatch& batch,
-                                kernels::cuda::Workspace workspace) {
-  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-  return device_.Check(kernels::cuda::UpdateBatchAsync(parameters, rows, batch, workspace, stream_),
-                       "Update");
-}
-
-absl::Status CudaStream::SumInOrder(std::span<const float* const> inputs, std::size_t count,
-                                    float* out) {
-  EMBLA_CHECK(!inputs.empty() && inputs.size() <= kSumInputsMax);
-  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-  return device_.Check(
-      kernels::cuda::SumInOrderAsync(inputs.data(), inputs.size(), count, out, stream_),
-      "SumInOrder");
+  return device_.Check(work(stream_), what);
 }
 
 // Also of a device that was stopped: its copies may go on, and memory of the host is given back

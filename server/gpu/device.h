@@ -1,7 +1,7 @@
 // One GPU: its memory, its streams, and whether it still works (docs/gpu.md).
 //
 // Implementations: CUDA (cuda_device.h), and one on host memory for tests
-// (testing/simulated_device.h), which runs the CPU kernels. Both give the same bits.
+// (testing/simulated_device.h). Both give the same bits.
 #pragma once
 
 #include <array>
@@ -10,14 +10,18 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/mutex.h"
+#include "core/base/status_macros.h"
 #include "server/gpu/memory.h"
 #include "server/gpu/stream.h"
 
 namespace embla::gpu {
+
+struct KernelTable;
 
 struct DeviceProperties {
   std::uint32_t ordinal = 0;  // The driver's number of the device.
@@ -62,8 +66,23 @@ class Device : public MemorySource {
   // not connected so. OK when they are the same GPU.
   virtual absl::Status EnableAccessTo(Device& other) = 0;
 
+  // The kernels to queue on its streams.
+  virtual const KernelTable& kernels() const = 0;
+  // How large a workspace a kernel needs: asks `bytes_of`, of kernels(), which queues nothing.
+  template <typename BytesOf, typename... Arguments>
+  absl::StatusOr<std::size_t> WorkspaceBytes(std::string_view what, BytesOf bytes_of,
+                                             const Arguments&... arguments) {
+    EMBLA_RETURN_IF_ERROR(MakeCurrent());
+    std::size_t bytes = 0;
+    EMBLA_RETURN_IF_ERROR(Check(bytes_of(arguments..., &bytes), what));
+    return bytes;
+  }
+
   // Makes it the one that the calling thread's calls of libraries act on.
   virtual absl::Status MakeCurrent() = 0;
+  // The Status of a call's result, a CUDA error; one that stops the device has stopped it on
+  // return.
+  virtual absl::Status Check(int cuda_error, std::string_view what) = 0;
 
   // OK, or Unavailable once it has stopped.
   absl::Status health() const;

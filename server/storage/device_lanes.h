@@ -114,8 +114,6 @@ class DeviceLanes {
                                                              std::size_t piece_bytes = kPieceBytes);
   gpu::Device& device() const { return device_; }
   std::size_t piece_bytes() const { return piece_bytes_; }
-  // For questions; nothing is queued on it between two calls of Run.
-  gpu::Stream& stream() const { return *lanes_[0].stream; }
 
   // The needs of one trip of one piece: of cargo, padding excluded, and of scratch memory.
   struct Room {

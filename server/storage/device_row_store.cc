@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "server/gpu/kernel_table.h"
 #include "server/storage/row_layout.h"
 
 namespace embla {
@@ -111,7 +112,8 @@ DeviceRowStore::DeviceRowStore(const TableSpec& spec, const Slice& slice, Arenas
       arenas_(std::move(arenas)),
       rows_(RowsIn({arenas_.weights.data(), arenas_.row_state.data(), arenas_.element_state.data()},
                    spec, slice)),
-      lanes_(lanes) {}
+      lanes_(lanes),
+      kernels_(lanes.device().kernels()) {}
 
 absl::Status DeviceRowStore::StopOnError(const absl::Status& status) const {
   return status.ok() ? status : lanes_.device().Stop(status);
@@ -152,8 +154,8 @@ absl::Status DeviceRowStore::Gather(std::span<const std::uint32_t> slots, Column
         const std::uint32_t* const piece = lane.in.Put(slots.subspan(begin, count));
         std::byte* const rows = lane.out.Take<std::byte>(count * row_bytes).device;
         EMBLA_RETURN_IF_ERROR(lane.Send());
-        EMBLA_RETURN_IF_ERROR(
-            lane.stream->Gather(view, piece, count, {rows, row_bytes, out.element}));
+        EMBLA_RETURN_IF_ERROR(lane.stream->Launch("Gather", kernels_.gather, view, piece, count,
+                                                  kernels::Output{rows, row_bytes, out.element}));
         return landing.Fetch(lane, begin, count);
       },
       [&](Lane& lane, std::size_t begin, std::size_t end) {
@@ -218,7 +220,8 @@ absl::Status DeviceRowStore::QueuePool(Lane& lane, const kernels::Bags& bags,
   }
   std::byte* const sums = lane.out.Take<std::byte>(count * row_bytes).device;
   EMBLA_RETURN_IF_ERROR(lane.Send());
-  return lane.stream->Pool(view, batch, {sums, row_bytes, kernels::Element::kFloat32});
+  return lane.stream->Launch("Pool", kernels_.pool, view, batch,
+                             kernels::Output{sums, row_bytes, kernels::Element::kFloat32});
 }
 
 absl::Status DeviceRowStore::Step(const RowStepBatch& batch) {
@@ -258,7 +261,8 @@ absl::Status DeviceRowStore::QueueStep(Lane& lane, const RowStepBatch& batch) co
   if (!batch.row_sum_squares.empty()) step.row_sum_squares = lane.in.Put(batch.row_sum_squares);
   step.step = batch.step;
   EMBLA_RETURN_IF_ERROR(lane.Send());
-  return lane.stream->Step(optimizer_.step_parameters(batch.learning_rate), rows_, step);
+  return lane.stream->Launch("Step", kernels_.step, optimizer_.step_parameters(batch.learning_rate),
+                             rows_, step);
 }
 
 absl::StatusOr<DeviceRowStore::UpdatePlan> DeviceRowStore::PlanOf(
@@ -272,7 +276,8 @@ absl::StatusOr<DeviceRowStore::UpdatePlan> DeviceRowStore::PlanOf(
   plan.in_pieces = bytes > lanes_.piece_bytes();
   if (plan.in_pieces) plan.workspace_begin = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   EMBLA_ASSIGN_OR_RETURN(plan.workspace_bytes,
-                         lanes_.stream().UpdateBytes(positions, gradients.columns));
+                         lanes_.device().WorkspaceBytes("UpdateBytes", kernels_.update_bytes,
+                                                        positions, gradients.columns));
   plan.in_bytes = positions * kPositionBytes + (plan.in_pieces ? 0 : bytes);
   return plan;
 }
@@ -359,10 +364,11 @@ absl::Status DeviceRowStore::QueueUpdate(Lane& lane, const GradientBatch& batch,
   update.step = batch.step;
   update.rows_stepped = lane.out.Take<std::uint64_t>(1).device;
   EMBLA_RETURN_IF_ERROR(lane.Send());
-  EMBLA_RETURN_IF_ERROR(lane.stream->Fill(reinterpret_cast<float*>(update.rows_stepped), 2, 0.0f));
-  EMBLA_RETURN_IF_ERROR(
-      lane.stream->Update(optimizer_.step_parameters(batch.learning_rate), rows_, update,
-                          {lanes_.scratch() + plan.workspace_begin, plan.workspace_bytes}));
+  EMBLA_RETURN_IF_ERROR(lane.stream->Launch(
+      "Fill", kernels_.fill, reinterpret_cast<float*>(update.rows_stepped), std::size_t{2}, 0.0f));
+  EMBLA_RETURN_IF_ERROR(lane.stream->Launch(
+      "Update", kernels_.update, optimizer_.step_parameters(batch.learning_rate), rows_, update,
+      kernels::cuda::Workspace{lanes_.scratch() + plan.workspace_begin, plan.workspace_bytes}));
   return lane.Fetch();
 }
 
@@ -408,12 +414,12 @@ absl::Status DeviceRowStore::QueueRead(Lane& lane, std::span<const std::uint32_t
   std::byte* const weights = lane.out.Take<std::byte>(slots.size() * row_bytes).device;
   float* const state = lane.out.Take<float>(slots.size() * floats).device;
   EMBLA_RETURN_IF_ERROR(lane.Send());
-  EMBLA_RETURN_IF_ERROR(
-      lane.stream->Gather(view, piece, slots.size(), {weights, row_bytes, view.element}));
+  EMBLA_RETURN_IF_ERROR(lane.stream->Launch("Gather", kernels_.gather, view, piece, slots.size(),
+                                            kernels::Output{weights, row_bytes, view.element}));
   EMBLA_RETURN_IF_ERROR(ForEachState(columns, [&](const StateColumns& array) {
-    return lane.stream->Gather(
-        Const(array.rows), piece, slots.size(),
-        {state + array.first_float, floats * sizeof(float), kernels::Element::kFloat32});
+    return lane.stream->Launch("Gather", kernels_.gather, Const(array.rows), piece, slots.size(),
+                               kernels::Output{state + array.first_float, floats * sizeof(float),
+                                               kernels::Element::kFloat32});
   }));
   return lane.Fetch();
 }
@@ -446,12 +452,12 @@ absl::Status DeviceRowStore::QueueWrite(Lane& lane, std::span<const std::uint32_
   const std::byte* const weights = lane.in.Put(images.weights);
   const float* const state = lane.in.Put(images.state);
   EMBLA_RETURN_IF_ERROR(lane.Send());
-  EMBLA_RETURN_IF_ERROR(
-      lane.stream->Scatter(view, piece, slots.size(), {weights, row_bytes, view.element}));
+  EMBLA_RETURN_IF_ERROR(lane.stream->Launch("Scatter", kernels_.scatter, view, piece, slots.size(),
+                                            kernels::Input{weights, row_bytes, view.element}));
   return ForEachState(columns, [&](const StateColumns& array) {
-    return lane.stream->Scatter(
-        array.rows, piece, slots.size(),
-        {state + array.first_float, floats * sizeof(float), kernels::Element::kFloat32});
+    return lane.stream->Launch("Scatter", kernels_.scatter, array.rows, piece, slots.size(),
+                               kernels::Input{state + array.first_float, floats * sizeof(float),
+                                              kernels::Element::kFloat32});
   });
 }
 
@@ -465,15 +471,16 @@ absl::Status DeviceRowStore::ResetRows(std::uint32_t first, std::uint32_t count)
 
 absl::Status DeviceRowStore::Reset(gpu::Stream& stream, std::uint32_t first,
                                    std::uint32_t count) const {
-  EMBLA_RETURN_IF_ERROR(
-      stream.Initialize(init_, {rows_.weights, rows_.first_row, rows_.column_begin}, first, count));
+  EMBLA_RETURN_IF_ERROR(stream.Launch(
+      "Initialize", kernels_.initialize, init_,
+      kernels::InitRows{rows_.weights, rows_.first_row, rows_.column_begin}, first, count));
   const auto rule = optimizer_.step_parameters().rule;
   const std::size_t scalars = kernels::RowStateFloats(rule);
   const std::size_t elements = std::size_t{kernels::ElementStateArrays(rule)} * columns_.size();
-  EMBLA_RETURN_IF_ERROR(
-      stream.Fill(rows_.row_state + first * scalars, count * scalars, optimizer_.initial_state()));
-  return stream.Fill(rows_.element_state + first * elements, count * elements,
-                     optimizer_.initial_state());
+  EMBLA_RETURN_IF_ERROR(stream.Launch("Fill", kernels_.fill, rows_.row_state + first * scalars,
+                                      count * scalars, optimizer_.initial_state()));
+  return stream.Launch("Fill", kernels_.fill, rows_.element_state + first * elements,
+                       count * elements, optimizer_.initial_state());
 }
 
 absl::Status DeviceRowStore::ResetRowsTo(std::span<const std::uint32_t> slots,
@@ -506,11 +513,13 @@ absl::Status DeviceRowStore::QueueReset(Lane& lane, std::span<const std::uint32_
   for (std::size_t i = 0; i < count; ++i) rows.host[i] = ToInt(ids[i]);
   const float* const initial = lane.in.Put(state);
   EMBLA_RETURN_IF_ERROR(lane.Send());
-  EMBLA_RETURN_IF_ERROR(lane.stream->InitializeIds(init_, {rows_.weights, 0, rows_.column_begin},
-                                                   piece, rows.device, count));
+  EMBLA_RETURN_IF_ERROR(lane.stream->Launch("InitializeIds", kernels_.initialize_ids, init_,
+                                            kernels::InitRows{rows_.weights, 0, rows_.column_begin},
+                                            piece, rows.device, count));
   return ForEachState(columns_, [&](const StateColumns& array) {
-    return lane.stream->Scatter(array.rows, piece, count,
-                                {initial + array.first_float, 0, kernels::Element::kFloat32});
+    return lane.stream->Launch(
+        "Scatter", kernels_.scatter, array.rows, piece, count,
+        kernels::Input{initial + array.first_float, 0, kernels::Element::kFloat32});
   });
 }
 

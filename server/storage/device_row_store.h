@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "core/plan/plan.h"
 #include "core/plan/table_spec.h"
+#include "kernels/initialize.h"
+#include "kernels/optimizer_step.h"
 #include "server/gpu/device.h"
 #include "server/optimizer/optimizer.h"
 #include "server/storage/device_lanes.h"
@@ -123,7 +125,8 @@ class DeviceRowStore final : public RowStore {
   Optimizer optimizer_;
   Arenas arenas_;
   const kernels::StepRows rows_;
-  DeviceLanes& lanes_;  // Not owned; outlives this object.
+  DeviceLanes& lanes_;               // Not owned; outlives this object, like
+  const gpu::KernelTable& kernels_;  // this.
 };
 
 }  // namespace embla

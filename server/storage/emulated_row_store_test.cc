@@ -4,7 +4,7 @@
 
 #include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
-#include "server/gpu/testing/emulated_kernels.h"
+#include "server/gpu/testing/simulated_device.h"
 #include "server/storage/device_row_store.h"
 #include "server/storage/row_store_conformance.h"
 
@@ -25,7 +25,7 @@ struct EmulatedFactory {
     return *std::move(store);
   }
 
-  gpu::SimulatedDevice device{{.kernels = &gpu::EmulatedKernels()}};
+  gpu::SimulatedDevice device{{.kernels = &gpu::LinkedKernels()}};
   MemoryBudget budget{std::size_t{1} << 30};
   std::unique_ptr<DeviceLanes> lanes;
 };

@@ -115,10 +115,9 @@ bool FakeNccl::Attempt(std::vector<Operation>& operations) {
   for (Operation& operation : operations) {
     // Aborting ends the kernel.
     if (operation.done || operation.comm->aborted) continue;
-    auto* const data = reinterpret_cast<float*>(gpu::HostAddress(operation.data));
     const int self = operation.comm->rank;
     if (operation.is_send) {
-      mail_[{self, operation.peer}].emplace_back(data, data + operation.count);
+      mail_[{self, operation.peer}].emplace_back(operation.data, operation.data + operation.count);
       operation.done = true;
       continue;
     }
@@ -128,7 +127,7 @@ bool FakeNccl::Attempt(std::vector<Operation>& operations) {
       continue;
     }
     EMBLA_CHECK(box.front().size() == operation.count);
-    std::copy(box.front().begin(), box.front().end(), data);
+    std::copy(box.front().begin(), box.front().end(), operation.data);
     box.pop_front();
     operation.done = true;
   }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "server/gpu/testing/id_kernels.h"
+#include "server/gpu/testing/host_kernels.h"
 #include "server/zch/bucket_block.h"
 #include "server/zch/candidate_block.h"
 #include "server/zch/slot_map.h"

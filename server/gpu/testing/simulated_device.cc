@@ -1,22 +1,20 @@
 #include "server/gpu/testing/simulated_device.h"
 
-#include <cstdlib>
+#include <algorithm>
 #include <cstring>
 #include <new>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "server/gpu/testing/host_kernels.h"
 #include "server/gpu/testing/simulated_stream.h"
 
 namespace embla::gpu {
 namespace {
 
-// Makes an address one that no processor follows.
-constexpr std::uintptr_t kDeviceBit = std::uintptr_t{1} << 62;
-constexpr std::align_val_t kAlignment{256};
-
-std::uintptr_t AddressOf(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
+constexpr std::align_val_t kPinnedAlignment{256};
 
 DeviceProperties PropertiesOf(const SimulatedDeviceOptions& options) {
   DeviceProperties properties;
@@ -31,17 +29,33 @@ DeviceProperties PropertiesOf(const SimulatedDeviceOptions& options) {
 
 }  // namespace
 
-std::byte* HostAddress(const void* device_data) {
-  EMBLA_CHECK((AddressOf(device_data) & kDeviceBit) != 0);
-  return reinterpret_cast<std::byte*>(AddressOf(device_data) ^ kDeviceBit);
+SimulatedDevice::SimulatedDevice(const SimulatedDeviceOptions& options)
+    : Device(PropertiesOf(options)),
+      options_(options),
+      memory_(std::make_shared<SimulatedMemory>(options.memory_bytes - options.others_bytes)),
+      reached_({memory_}) {}
+
+SimulatedDevice::~SimulatedDevice() { EMBLA_CHECK(used_bytes() == 0 && pinned_bytes() == 0); }
+
+SimulatedDevice::Opening::Opening(const SimulatedDevice& device)
+    : memories_([&device] {
+        const MutexLock lock(device.mu_);
+        return device.reached_;
+      }()) {
+  for (const auto& memory : memories_) memory->Open();
 }
 
-SimulatedDevice::SimulatedDevice(const SimulatedDeviceOptions& options)
-    : Device(PropertiesOf(options)), options_(options) {}
+SimulatedDevice::Opening::~Opening() {
+  for (const auto& memory : memories_) memory->Close();
+}
 
-SimulatedDevice::~SimulatedDevice() {
-  MutexLock lock(memory_mu_);
-  EMBLA_CHECK(device_.empty() && pinned_.empty());
+const KernelTable& SimulatedDevice::kernels() const {
+  return options_.kernels == nullptr ? HostKernels() : *options_.kernels;
+}
+
+absl::Status SimulatedDevice::Check(int cuda_error, std::string_view what) {
+  if (cuda_error == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("simulated: ", ToAbsl(what), ": error ", cuda_error));
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> SimulatedDevice::NewStream() {
@@ -50,15 +64,19 @@ absl::StatusOr<std::unique_ptr<Stream>> SimulatedDevice::NewStream() {
 }
 
 absl::Status SimulatedDevice::EnableAccessTo(Device& other) {
-  if (&other == this || other.properties().bus_id == properties().bus_id) return absl::OkStatus();
-  if (options_.has_peer_access) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("simulated device ", properties().ordinal,
-                                                    " has no access to device ",
-                                                    other.properties().ordinal));
+  if (!options_.has_peer_access && other.properties().bus_id != properties().bus_id) {
+    return absl::FailedPreconditionError(absl::StrCat("simulated device ", properties().ordinal,
+                                                      " has no access to device ",
+                                                      other.properties().ordinal));
+  }
+  const std::shared_ptr<SimulatedMemory>& memory = static_cast<SimulatedDevice&>(other).memory_;
+  const MutexLock lock(mu_);
+  if (std::ranges::count(reached_, memory) == 0) reached_.push_back(memory);
+  return absl::OkStatus();
 }
 
 void SimulatedDevice::Inject(const SimulatedFault& fault) {
-  MutexLock lock(memory_mu_);
+  const MutexLock lock(mu_);
   fault_ = fault;
 }
 
@@ -66,7 +84,7 @@ absl::Status SimulatedDevice::Count(SimulatedFault::At at) {
   EMBLA_RETURN_IF_ERROR(health());
   SimulatedFault::Kind kind{};
   {
-    MutexLock lock(memory_mu_);
+    const MutexLock lock(mu_);
     if (!fault_.has_value() || fault_->at != at) return absl::OkStatus();
     if (fault_->skip-- > 0) return absl::OkStatus();
     kind = fault_->kind;
@@ -85,35 +103,27 @@ absl::Status SimulatedDevice::Count(SimulatedFault::At at) {
 
 absl::StatusOr<void*> SimulatedDevice::AllocateRaw(MemoryKind kind, std::size_t size) {
   EMBLA_RETURN_IF_ERROR(Count(SimulatedFault::At::kAllocate));
-  MutexLock lock(memory_mu_);
-  const bool on_device = kind == MemoryKind::kDevice;
-  const std::size_t free = options_.memory_bytes - options_.others_bytes - Total(device_);
-  if (on_device && size > free) {
+  if (kind == MemoryKind::kDevice) {
+    void* const data = memory_->Allocate(size);
+    if (data != nullptr) return data;
     return absl::ResourceExhaustedError(
-        absl::StrCat("simulated: ", size, " bytes asked for, ", free, " are free"));
+        absl::StrCat("simulated: ", size, " bytes asked for, ",
+                     options_.memory_bytes - options_.others_bytes - used_bytes(), " are free"));
   }
-  void* const memory = ::operator new(size, kAlignment);
-  std::memset(memory, 0xff, size);  // NaNs: whoever reads what was not written sees it.
-  const std::uintptr_t data = AddressOf(memory);
-  EMBLA_CHECK((data & kDeviceBit) == 0);
-  (on_device ? device_ : pinned_).emplace(data, size);
-  if (!on_device) {
-    MutexLock all_lock(all_pinned().mu);
-    all_pinned().ranges.emplace(data, size);
-  }
-  return reinterpret_cast<void*>(on_device ? data | kDeviceBit : data);
+  void* const data = ::operator new(size, kPinnedAlignment);
+  std::memset(data, 0xff, size);  // NaNs: whoever reads what was not written sees it.
+  const MutexLock lock(all_pinned().mu);
+  all_pinned().allocations.Add(data, size);
+  return data;
 }
 
 void SimulatedDevice::FreeRaw(MemoryKind kind, void* data) {
-  MutexLock lock(memory_mu_);
-  const bool on_device = kind == MemoryKind::kDevice;
-  void* const real = on_device ? HostAddress(data) : data;
-  EMBLA_CHECK((on_device ? device_ : pinned_).erase(AddressOf(real)) == 1);
-  if (!on_device) {
-    MutexLock all_lock(all_pinned().mu);
-    all_pinned().ranges.erase(AddressOf(real));
+  if (kind == MemoryKind::kDevice) return memory_->Free(data);
+  {
+    const MutexLock lock(all_pinned().mu);
+    all_pinned().allocations.Remove(data);
   }
-  ::operator delete(real, kAlignment);
+  ::operator delete(data, kPinnedAlignment);
 }
 
 SimulatedDevice::AllPinned& SimulatedDevice::all_pinned() {
@@ -122,45 +132,8 @@ SimulatedDevice::AllPinned& SimulatedDevice::all_pinned() {
 }
 
 bool SimulatedDevice::IsPinned(const void* data, std::size_t bytes) const {
-  MutexLock lock(all_pinned().mu);
-  return Has(all_pinned().ranges, AddressOf(data), bytes);
-}
-
-bool SimulatedDevice::Has(const Ranges& ranges, std::uintptr_t data, std::size_t bytes) {
-  auto next = ranges.upper_bound(data);
-  if (next == ranges.begin()) return false;
-  const auto& [begin, size] = *--next;
-  return data - begin <= size && bytes <= size - (data - begin);
-}
-
-std::size_t SimulatedDevice::Total(const Ranges& ranges) {
-  std::size_t total = 0;
-  for (const auto& [begin, size] : ranges) total += size;
-  return total;
-}
-
-std::size_t SimulatedDevice::used_bytes() const {
-  MutexLock lock(memory_mu_);
-  return Total(device_);
-}
-
-std::size_t SimulatedDevice::pinned_bytes() const {
-  MutexLock lock(memory_mu_);
-  return Total(pinned_);
-}
-
-std::byte* SimulatedDevice::Translate(const void* data, std::size_t bytes) const {
-  if ((AddressOf(data) & kDeviceBit) == 0) return TranslatePinned(data, bytes);
-  std::byte* const real = HostAddress(data);
-  MutexLock lock(memory_mu_);
-  EMBLA_CHECK(Has(device_, AddressOf(real), bytes));
-  return real;
-}
-
-std::byte* SimulatedDevice::TranslatePinned(const void* data, std::size_t bytes) {
-  MutexLock lock(all_pinned().mu);
-  EMBLA_CHECK(Has(all_pinned().ranges, AddressOf(data), bytes));
-  return static_cast<std::byte*>(const_cast<void*>(data));
+  const MutexLock lock(all_pinned().mu);
+  return all_pinned().allocations.Have(data, bytes);
 }
 
 }  // namespace embla::gpu

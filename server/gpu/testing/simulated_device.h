@@ -1,43 +1,26 @@
-// A GPU in host memory, for tests: the same verbs, computed by the CPU kernels, or by those of
-// kernels/cuda, emulated (emulated_kernels.h).
+// A GPU in host memory, for tests, with kernels of the CPU (host_kernels.h) or those of
+// kernels/cuda, emulated.
 //
-// A simulated GPU, as strict as a real one: device memory has addresses that crash whoever reads
-// them on the host, copies want pinned memory, and every access must lie inside one allocation.
-// A violation is a bug of the caller and ends the test. Work runs when it is queued or only when
-// somebody waits for it, the two ends of what a real stream may do: code that is right on both does
-// not depend on a stream's speed.
+// A simulated GPU is as strict as a real one: device memory crashes whoever uses it on the host,
+// copies want pinned memory and the inside of one allocation, and kernels reach the memory of this
+// device and of those that it has access to. A violation is a bug of the caller and ends the test.
+// Work runs when it is queued or only when somebody waits for it, the two ends of what a real
+// stream may do: code that is right on both does not depend on a stream's speed.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "core/base/mutex.h"
-#include "kernels/cuda/arrays.h"
-#include "kernels/cuda/initialize.h"
-#include "kernels/cuda/lookup.h"
-#include "kernels/cuda/optimizer_step.h"
 #include "server/gpu/device.h"
-#include "server/gpu/testing/id_kernels.h"
+#include "server/gpu/kernel_table.h"
+#include "server/gpu/testing/simulated_memory.h"
 
 namespace embla::gpu {
-
-// Kernels with the signatures of kernels/cuda, on host memory.
-struct SimulatedKernels {
-  decltype(&kernels::cuda::InitializeAsync) initialize;
-  decltype(&kernels::cuda::InitializeIdsAsync) initialize_ids;
-  decltype(&kernels::cuda::GatherAsync) gather;
-  decltype(&kernels::cuda::ScatterAsync) scatter;
-  decltype(&kernels::cuda::PoolAsync) pool;
-  decltype(&kernels::cuda::StepAsync) step;
-  decltype(&kernels::cuda::UpdateBatchBytes) update_bytes;
-  decltype(&kernels::cuda::UpdateBatchAsync) update;
-  decltype(&kernels::cuda::FillAsync) fill;
-  decltype(&kernels::cuda::SumInOrderAsync) sum_in_order;
-  IdKernels ids;
-};
 
 struct SimulatedDeviceOptions {
   enum class Pace : std::uint8_t { kEager, kLate };
@@ -46,8 +29,8 @@ struct SimulatedDeviceOptions {
   std::size_t memory_bytes = std::size_t{1} << 30;
   std::size_t others_bytes = 0;  // Used by other processes.
   Pace pace = Pace::kLate;
-  bool has_peer_access = true;                // Among simulated devices.
-  const SimulatedKernels* kernels = nullptr;  // Null: the CPU's.
+  bool has_peer_access = true;           // Among simulated devices.
+  const KernelTable* kernels = nullptr;  // Null: HostKernels().
 };
 
 // A single fault, after `skip` calls of that sort went well.
@@ -72,47 +55,52 @@ class SimulatedDevice final : public Device {
 
   bool IsPinned(const void* data, std::size_t bytes) const override;
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override;
+  // `other` is a SimulatedDevice.
   absl::Status EnableAccessTo(Device& other) override;
+  const KernelTable& kernels() const override;
   absl::Status MakeCurrent() override { return health(); }
+  absl::Status Check(int cuda_error, std::string_view what) override;
 
   void Inject(const SimulatedFault& fault);
 
-  std::size_t used_bytes() const;
-  std::size_t pinned_bytes() const;
+  std::size_t used_bytes() const { return held_bytes(MemoryKind::kDevice); }
+  std::size_t pinned_bytes() const { return held_bytes(MemoryKind::kPinned); }
 
   // For its streams. The fault that is due at this call, or the device's health.
   absl::Status Count(SimulatedFault::At at);
   bool is_late() const { return options_.pace == SimulatedDeviceOptions::Pace::kLate; }
-  // Null: the CPU's.
-  const SimulatedKernels* kernels() const { return options_.kernels; }
-  // The host's address of `bytes` bytes that kernels of this device may use.
-  std::byte* Translate(const void* data, std::size_t bytes) const;
-  static std::byte* TranslatePinned(const void* data, std::size_t bytes);
+  // Whether these bytes are of one allocation on this device.
+  bool Has(const void* data, std::size_t bytes) const { return memory_->Has(data, bytes); }
+  // The memory that the device's kernels reach is open while it lives.
+  class Opening {
+   public:
+    explicit Opening(const SimulatedDevice& device);
+    ~Opening();
+    Opening(const Opening&) = delete;
+    Opening& operator=(const Opening&) = delete;
+
+   private:
+    const std::vector<std::shared_ptr<SimulatedMemory>> memories_;
+  };
 
  protected:
   absl::StatusOr<void*> AllocateRaw(MemoryKind kind, std::size_t size) override;
   void FreeRaw(MemoryKind kind, void* data) override;
 
  private:
-  // The size of each allocation, by address.
-  using Ranges = std::map<std::uintptr_t, std::size_t>;
   // Pinned memory of all devices of the process: any of them reaches it.
   struct AllPinned {
     Mutex mu;
-    Ranges ranges ABSL_GUARDED_BY(mu);
+    Allocations allocations ABSL_GUARDED_BY(mu);
   };
   static AllPinned& all_pinned();
-  static bool Has(const Ranges& ranges, std::uintptr_t data, std::size_t bytes);
-  static std::size_t Total(const Ranges& ranges);
 
   const SimulatedDeviceOptions options_;
-  mutable Mutex memory_mu_;
-  Ranges device_ ABSL_GUARDED_BY(memory_mu_);
-  Ranges pinned_ ABSL_GUARDED_BY(memory_mu_);
-  std::optional<SimulatedFault> fault_ ABSL_GUARDED_BY(memory_mu_);
+  const std::shared_ptr<SimulatedMemory> memory_;
+  mutable Mutex mu_;
+  // Memory that kernels reach: the device's and its peers', whichever of them goes first.
+  std::vector<std::shared_ptr<SimulatedMemory>> reached_ ABSL_GUARDED_BY(mu_);
+  std::optional<SimulatedFault> fault_ ABSL_GUARDED_BY(mu_);
 };
-
-// The host's address of simulated device memory, whichever device it is of.
-std::byte* HostAddress(const void* device_data);
 
 }  // namespace embla::gpu

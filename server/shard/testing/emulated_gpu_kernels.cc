@@ -1,8 +1,7 @@
-#include "server/gpu/testing/emulated_kernels.h"
 #include "server/shard/testing/gpu_kernels.h"
 
 namespace embla::testing {
 
-const gpu::SimulatedKernels* GpuKernels() { return &gpu::EmulatedKernels(); }
+const gpu::KernelTable* GpuKernels() { return &gpu::LinkedKernels(); }
 
 }  // namespace embla::testing

@@ -2,12 +2,12 @@
 // emulated_gpu_kernels.cc.
 #pragma once
 
-#include "server/gpu/testing/simulated_device.h"
+#include "server/gpu/kernel_table.h"
 
 namespace embla::testing {
 
 // Null: the CPU's kernels. Else those of kernels/cuda and server/zch/cuda, emulated, which are
 // slow.
-const gpu::SimulatedKernels* GpuKernels();
+const gpu::KernelTable* GpuKernels();
 
 }  // namespace embla::testing

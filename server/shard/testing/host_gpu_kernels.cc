@@ -2,6 +2,6 @@
 
 namespace embla::testing {
 
-const gpu::SimulatedKernels* GpuKernels() { return nullptr; }
+const gpu::KernelTable* GpuKernels() { return nullptr; }
 
 }  // namespace embla::testing

@@ -93,7 +93,7 @@ class LocalCluster {
     std::uint32_t seed = 1;
     // Devices that are simulated GPUs; null: none.
     std::function<bool(std::uint32_t node, std::uint32_t device)> is_gpu = nullptr;
-    const gpu::SimulatedKernels* gpu_kernels = nullptr;  // Like SimulatedDeviceOptions::kernels.
+    const gpu::KernelTable* gpu_kernels = nullptr;  // Like SimulatedDeviceOptions::kernels.
     Collectives collectives = Collectives::kHost;
     std::size_t gpu_cache_bytes = 0;  // Like ShardNodeOptions, for nodes that have a GPU.
     RowCache::Policy gpu_cache_policy = RowCache::Policy::kLru;

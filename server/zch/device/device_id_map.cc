@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "server/zch/cuda/apply.h"
+#include "server/gpu/kernel_table.h"
 
 namespace embla::zch {
 namespace {
@@ -31,8 +31,10 @@ absl::Status CheckRange(const SlotMapOptions& options, BucketRange buckets) {
 }
 
 // Zeros, which are zeros in any type. Requires: `bytes` is a multiple of 4.
-absl::Status Clear(gpu::Stream& stream, std::byte* data, std::size_t bytes) {
-  return stream.Fill(reinterpret_cast<float*>(data), bytes / sizeof(float), 0.0f);
+absl::Status Clear(gpu::Stream& stream, const gpu::KernelTable& kernels, std::byte* data,
+                   std::size_t bytes) {
+  return stream.Launch("Fill", kernels.fill, reinterpret_cast<float*>(data), bytes / sizeof(float),
+                       0.0f);
 }
 
 const std::int64_t* PutIds(LaneCargo& cargo, std::span<const RowId> ids) {
@@ -65,9 +67,10 @@ absl::StatusOr<std::unique_ptr<IdMap>> DeviceIdMap::Create(const SlotMapOptions&
   EMBLA_ASSIGN_OR_RETURN(memory.collisions_avoided, device.Allocate(sizeof(std::uint64_t)));
   // On a stream of its own: the lanes may be in use.
   EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<gpu::Stream> stream, device.NewStream());
-  absl::Status status = Clear(*stream, memory.groups.data(), group_bytes);
-  status.Update(Clear(*stream, memory.candidates.data(), candidate_bytes));
-  status.Update(Clear(*stream, memory.collisions_avoided.data(), sizeof(std::uint64_t)));
+  const gpu::KernelTable& kernels = device.kernels();
+  absl::Status status = Clear(*stream, kernels, memory.groups.data(), group_bytes);
+  status.Update(Clear(*stream, kernels, memory.candidates.data(), candidate_bytes));
+  status.Update(Clear(*stream, kernels, memory.collisions_avoided.data(), sizeof(std::uint64_t)));
   // Also after an error: the memory may go when this returns.
   EMBLA_RETURN_IF_ERROR(stream->Synchronize());
   EMBLA_RETURN_IF_ERROR(status);
@@ -82,6 +85,7 @@ DeviceIdMap::DeviceIdMap(const SlotMapOptions& options, BucketRange buckets, Are
       candidates_(CandidateLayoutOf(options)),
       buckets_here_(buckets),
       lanes_(lanes),
+      kernels_(lanes.device().kernels()),
       memory_(std::move(memory)),
       buckets_(options.buckets),
       has_old_ids_(options.buckets) {}
@@ -162,8 +166,16 @@ DeviceIdMap::Scratch DeviceIdMap::ScratchOf(std::size_t evictions,
           {memory + ScratchBytes(evictions, 0), workspace_bytes}};
 }
 
+absl::StatusOr<std::size_t> DeviceIdMap::ApplyBytes(std::size_t ids) const {
+  return device().WorkspaceBytes("ApplyBytes", kernels_.ids.apply_bytes, ids);
+}
+
+absl::StatusOr<std::size_t> DeviceIdMap::SweepBytes(std::uint32_t buckets) const {
+  return device().WorkspaceBytes("SweepBytes", kernels_.ids.sweep_bytes, groups(), buckets);
+}
+
 absl::Status DeviceIdMap::ReserveApply(std::size_t ids) {
-  EMBLA_ASSIGN_OR_RETURN(const std::size_t bytes, lanes_.stream().ApplyIdsBytes(ids));
+  EMBLA_ASSIGN_OR_RETURN(const std::size_t bytes, ApplyBytes(ids));
   return lanes_.Reserve({std::max<std::size_t>(BatchInBytes(ids), options_.buckets),
                          BatchOutBytes(ids), ScratchBytes(ids, bytes)});
 }
@@ -174,7 +186,7 @@ std::uint32_t DeviceIdMap::BucketsSweptAtOnce(BucketRange range) const {
 
 absl::Status DeviceIdMap::ReserveSweep() {
   const std::uint32_t buckets = BucketsSweptAtOnce(buckets_here_);
-  EMBLA_ASSIGN_OR_RETURN(const std::size_t bytes, lanes_.stream().SweepIdsBytes(groups(), buckets));
+  EMBLA_ASSIGN_OR_RETURN(const std::size_t bytes, SweepBytes(buckets));
   return lanes_.Reserve({options_.buckets, sizeof(std::uint32_t),
                          ScratchBytes(std::size_t{buckets} * slots_per_bucket_, bytes)});
 }
@@ -189,10 +201,11 @@ absl::Status DeviceIdMap::SendBuckets() const {
         lane.stream->CopyToDevice(memory_.held.data(), held.host, options_.buckets));
     for (std::uint32_t b = buckets_here_.begin; b < buckets_here_.end; ++b) {
       if (!Holds(b) || has_old_ids_[b] == 0) continue;
-      EMBLA_RETURN_IF_ERROR(Clear(*lane.stream,
+      EMBLA_RETURN_IF_ERROR(Clear(*lane.stream, kernels_,
                                   GroupOnDevice(std::uint64_t{b} * groups_per_bucket_),
                                   groups_per_bucket_ * sizeof(SlotGroup)));
-      EMBLA_RETURN_IF_ERROR(Clear(*lane.stream, CandidatesOnDevice(b), candidates_.bytes()));
+      EMBLA_RETURN_IF_ERROR(
+          Clear(*lane.stream, kernels_, CandidatesOnDevice(b), candidates_.bytes()));
     }
     return absl::OkStatus();
   }));
@@ -238,7 +251,8 @@ absl::Status DeviceIdMap::FindUncounted(std::span<const RowId> ids, std::span<Zc
         std::int64_t* const found = lane.out.Take<std::int64_t>(count).device;
         std::uint8_t* const how = lane.out.Take<std::uint8_t>(count).device;
         EMBLA_RETURN_IF_ERROR(lane.Send());
-        EMBLA_RETURN_IF_ERROR(lane.stream->FindIds(groups(), piece, count, found, how));
+        EMBLA_RETURN_IF_ERROR(
+            lane.stream->Launch("FindIds", kernels_.ids.find, groups(), piece, count, found, how));
         return lane.Fetch();
       },
       [&](Lane& lane, std::size_t begin, std::size_t end) {
@@ -269,7 +283,7 @@ absl::Status DeviceIdMap::ApplyOnDevice(const Batch& batch, Answer& answer) {
   LaneCargo::Part<std::uint32_t> evicted;
   LaneCargo::Part<std::uint64_t> collisions;
   EMBLA_RETURN_IF_ERROR(RunOnce([&](Lane& lane) -> absl::Status {
-    EMBLA_ASSIGN_OR_RETURN(const std::size_t bytes, lane.stream->ApplyIdsBytes(count));
+    EMBLA_ASSIGN_OR_RETURN(const std::size_t bytes, ApplyBytes(count));
     const Scratch scratch = ScratchOf(count, bytes);
     EMBLA_RETURN_IF_ERROR(lane.in.Reset(device(), BatchInBytes(count)));
     EMBLA_RETURN_IF_ERROR(lane.out.Reset(device(), BatchOutBytes(count)));
@@ -284,11 +298,11 @@ absl::Status DeviceIdMap::ApplyOnDevice(const Batch& batch, Answer& answer) {
     outcomes = lane.out.Take<std::uint8_t>(count);
     evicted = lane.out.Take<std::uint32_t>(1);
     EMBLA_RETURN_IF_ERROR(lane.Send());
-    EMBLA_RETURN_IF_ERROR(
-        lane.stream->ApplyIds(options_, groups(), there,
-                              {slots.device, outcomes.device, scratch.evictions, evicted.device,
-                               memory_.collisions_avoided.As<std::uint64_t>()},
-                              scratch.workspace));
+    EMBLA_RETURN_IF_ERROR(lane.stream->Launch(
+        "ApplyIds", kernels_.ids.apply, options_, groups(), there,
+        cuda::DeviceAnswer{slots.device, outcomes.device, scratch.evictions, evicted.device,
+                           memory_.collisions_avoided.As<std::uint64_t>()},
+        scratch.workspace));
     EMBLA_RETURN_IF_ERROR(lane.Fetch());
     collisions = lane.out.Take<std::uint64_t>(1);
     return lane.stream->CopyToHost(collisions.host, memory_.collisions_avoided.data(),
@@ -373,12 +387,13 @@ absl::Status DeviceIdMap::SweepPart(const cuda::DeviceSweep& sweep, std::uint64_
   const std::uint32_t buckets = sweep.bucket_end - sweep.bucket_begin;
   LaneCargo::Part<std::uint32_t> swept;
   EMBLA_RETURN_IF_ERROR(RunOnce([&](Lane& lane) -> absl::Status {
-    EMBLA_ASSIGN_OR_RETURN(const std::size_t bytes, lane.stream->SweepIdsBytes(groups(), buckets));
+    EMBLA_ASSIGN_OR_RETURN(const std::size_t bytes, SweepBytes(buckets));
     const Scratch scratch = ScratchOf(std::size_t{buckets} * slots_per_bucket_, bytes);
     EMBLA_RETURN_IF_ERROR(lane.out.Reset(device(), sizeof(std::uint32_t)));
     swept = lane.out.Take<std::uint32_t>(1);
-    EMBLA_RETURN_IF_ERROR(lane.stream->SweepIds(
-        options_, groups(), sweep, {scratch.evictions, swept.device}, scratch.workspace));
+    EMBLA_RETURN_IF_ERROR(lane.stream->Launch(
+        "SweepIds", kernels_.ids.sweep, options_, groups(), sweep,
+        cuda::DeviceSweptIds{scratch.evictions, swept.device}, scratch.workspace));
     return lane.Fetch();
   }));
   return TakeEvictions(*swept.host, step, evictions);
@@ -386,8 +401,9 @@ absl::Status DeviceIdMap::SweepPart(const cuda::DeviceSweep& sweep, std::uint64_
 
 absl::Status DeviceIdMap::HalveCounts() {
   EMBLA_RETURN_IF_ERROR(SendBuckets());
-  return StopOnError(
-      RunOnce([&](Lane& lane) { return lane.stream->HalveIdCounts(options_, groups()); }));
+  return StopOnError(RunOnce([&](Lane& lane) {
+    return lane.stream->Launch("HalveIdCounts", kernels_.ids.halve_counts, options_, groups());
+  }));
 }
 
 }  // namespace embla::zch

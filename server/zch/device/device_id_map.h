@@ -115,6 +115,8 @@ class DeviceIdMap final : public IdMap {
   Scratch ScratchOf(std::size_t evictions, std::size_t workspace_bytes) const;
   static std::size_t ScratchBytes(std::size_t evictions, std::size_t workspace_bytes);
   std::uint32_t BucketsSweptAtOnce(BucketRange range) const;
+  absl::StatusOr<std::size_t> ApplyBytes(std::size_t ids) const;
+  absl::StatusOr<std::size_t> SweepBytes(std::uint32_t buckets) const;
   // Tells the device which buckets are here, and empties those that came anew.
   absl::Status SendBuckets() const;
   absl::Status FindUncounted(std::span<const RowId> ids, std::span<ZchSlot> slots,
@@ -143,7 +145,8 @@ class DeviceIdMap final : public IdMap {
   const std::uint32_t slots_per_bucket_;
   const CandidateLayout candidates_;
   const BucketRange buckets_here_;
-  DeviceLanes& lanes_;  // Not owned; outlives this object.
+  DeviceLanes& lanes_;               // Not owned; outlives this object, like
+  const gpu::KernelTable& kernels_;  // this.
   const Arenas memory_;
 
   // By bucket, without candidates; null: not here.

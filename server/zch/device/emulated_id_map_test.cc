@@ -5,7 +5,7 @@
 
 #include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
-#include "server/gpu/testing/emulated_kernels.h"
+#include "server/gpu/testing/simulated_device.h"
 #include "server/zch/device/device_id_map.h"
 #include "server/zch/id_map_conformance.h"
 
@@ -30,7 +30,7 @@ struct EmulatedFactory {
     return *std::move(map);
   }
 
-  gpu::SimulatedDevice device{{.kernels = &gpu::EmulatedKernels()}};
+  gpu::SimulatedDevice device{{.kernels = &gpu::LinkedKernels()}};
   MemoryBudget budget{std::size_t{1} << 30};
   std::unique_ptr<DeviceLanes> lanes;
 };
