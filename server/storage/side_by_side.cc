@@ -9,7 +9,8 @@
 namespace embla {
 namespace {
 
-// Rows that pay for handing them to another thread.
+// Rows that pay for handing them to another thread; of less than two such pieces most are done
+// before one has woken.
 constexpr std::size_t kRowsPerPiece = 256;
 
 }  // namespace
@@ -20,7 +21,7 @@ absl::Status RunSideBySide(ThreadPool& pool, const JobSizes& sizes,
   std::iota(jobs.begin(), jobs.end(), std::size_t{0});
   const std::size_t threads = pool.threads();
   const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-  if (threads == 1 || jobs.size() <= 1 || total <= kRowsPerPiece) return run(jobs, true);
+  if (threads == 1 || jobs.size() <= 1 || total < 2 * kRowsPerPiece) return run(jobs, true);
 
   const auto small = std::stable_partition(
       jobs.begin(), jobs.end(), [&](std::size_t job) { return sizes[job] * threads > total; });
