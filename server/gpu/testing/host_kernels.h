@@ -1,6 +1,6 @@
-// The kernels of kernels/cuda and server/zch/cuda on host memory, computed by the CPU: for
-// simulated devices of programs that link nvcc's kernels, of many rows, or under ThreadSanitizer,
-// which does not follow the threads of the emulated ones.
+// The kernels of kernels/cuda and server/zch/cuda computed by the CPU: the default of simulated
+// devices. With the emulated ones their tests take about eight times as long; ThreadSanitizer does
+// not follow emulated threads; and a program with nvcc's kernels cannot link them.
 #pragma once
 
 #include "server/gpu/kernel_table.h"
