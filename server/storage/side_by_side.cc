@@ -25,12 +25,14 @@ absl::Status RunSideBySide(ThreadPool& pool, const JobSizes& sizes,
 
   const auto small = std::stable_partition(
       jobs.begin(), jobs.end(), [&](std::size_t job) { return sizes[job] * threads > total; });
+  std::size_t left = total;
   for (auto job = jobs.begin(); job != small; ++job) {
     EMBLA_RETURN_IF_ERROR(run(Jobs(job, 1), true));
+    left -= sizes[*job];
   }
   const Jobs beside(small, jobs.end());
-  const std::size_t grain =
-      std::clamp<std::size_t>(beside.size() * kRowsPerPiece / total, 1, beside.size() + 1);
+  const std::size_t rows = std::max<std::size_t>(1, left / std::max<std::size_t>(1, beside.size()));
+  const std::size_t grain = (kRowsPerPiece + rows - 1) / rows;
   Mutex mu;
   std::size_t error_at = beside.size();
   absl::Status error;

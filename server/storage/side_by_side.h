@@ -11,7 +11,7 @@
 
 namespace embla {
 
-// Indices of jobs, ascending.
+// Indices of jobs, which ascend.
 using Jobs = std::span<const std::size_t>;
 
 // The rows of each job, about.

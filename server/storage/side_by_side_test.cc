@@ -56,6 +56,7 @@ TEST(RunSideBySide, AJobOfMoreThanAThreadsShareHasThemAll) {
   ThreadPool pool(2);
   const absl::Status status = RunSideBySide(pool, {100, 9000, 100}, [&](Jobs jobs, bool alone) {
     EXPECT_EQ(alone, jobs.front() == 1);
+    EXPECT_EQ(jobs.size(), alone ? 1u : 2u);  // Too few rows for two threads.
     if (!alone) return absl::OkStatus();
     std::atomic<int> inside = 0;
     pool.ParallelFor(2, 1, [&](std::size_t, std::size_t) {
