@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/arrays.h"
+#include "kernels/cuda/copy_mean.h"
 #include "kernels/cuda/initialize.h"
 #include "kernels/cuda/lookup.h"
 #include "kernels/cuda/optimizer_step.h"
@@ -34,6 +35,7 @@ struct KernelTable {
   decltype(&kernels::cuda::UpdateBatchAsync) update;
   decltype(&kernels::cuda::FillAsync) fill;
   decltype(&kernels::cuda::SumInOrderAsync) sum_in_order;
+  decltype(&kernels::cuda::MeanOfCopiesAsync) mean_of_copies;
   IdKernels ids;
 };
 
@@ -51,6 +53,7 @@ inline const KernelTable& LinkedKernels() {
       .update = &kernels::cuda::UpdateBatchAsync,
       .fill = &kernels::cuda::FillAsync,
       .sum_in_order = &kernels::cuda::SumInOrderAsync,
+      .mean_of_copies = &kernels::cuda::MeanOfCopiesAsync,
       .ids = {.find = &zch::cuda::FindAsync,
               .apply_bytes = &zch::cuda::ApplyBytes,
               .apply = &zch::cuda::ApplyAsync,

@@ -1,15 +1,17 @@
 // Relations between the copies of a table with replica groups on one node: their updates are
 // counted, and the copies are averaged.
 //
-// Averaging goes slice by slice, in chunks of about 1 MiB. Devices at one position of their groups
-// hold the same slice; they have a communicator among themselves. Each device gets an equal share
-// of a chunk's rows from all of them (AllToAll), makes the means (copy_mean.h), and hands them to
-// all (AllGather): every copy gets the very same fp32 numbers and rounds them to its format.
+// Averaging goes slice by slice, in chunks. Devices at one position of their groups hold the same
+// slice; they have a communicator among themselves. GPUs that have access to each other's memory
+// read all copies' rows there, and each finds the means for itself; other devices share the work,
+// through the host's memory. Either way every copy gets the very same fp32 numbers
+// (kernels/copy_mean.h), and rounds them to its format.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,10 +19,11 @@
 #include "core/metrics/instruments.h"
 #include "core/plan/table_spec.h"
 #include "core/rows/request.h"
+#include "kernels/copy_mean.h"
 #include "server/collective/communicator.h"
+#include "server/gpu/device.h"
 #include "server/migration/session_set.h"
 #include "server/migration/unit_windows.h"
-#include "server/shard/copy_mean.h"
 #include "server/shard/node_image.h"
 #include "server/table/table_shard.h"
 
@@ -28,8 +31,11 @@ namespace embla {
 
 class GroupCopies {
  public:
+  // `gpus`: one per device, if they may read each other's memory, where they can; else none.
+  //
   // Requires: `devices`, of the node, can be divided into the groups.
-  GroupCopies(const TableSpec& spec, std::uint32_t devices, Metrics* metrics);
+  GroupCopies(const TableSpec& spec, std::uint32_t devices, std::span<gpu::Device* const> gpus,
+              Metrics* metrics);
 
   std::uint32_t groups() const { return groups_; }
   std::uint32_t GroupOf(std::uint32_t device) const { return device / devices_per_group_; }
@@ -50,8 +56,10 @@ class GroupCopies {
   // device's thread, at the same time with the same rows by the devices that hold the copies. After
   // an error the rows of some chunks are averaged and the others are as they were, alike on all
   // copies.
-  absl::StatusOr<Divergence> Average(std::uint32_t device, const TableSpec& spec, OwnSlice& own,
-                                     const RowIntervals& rows);
+  //
+  // Requires: `rows` are not empty.
+  absl::StatusOr<kernels::Divergence> Average(std::uint32_t device, const TableSpec& spec,
+                                              OwnSlice& own, const RowIntervals& rows);
 
   const ReplicaGroupMetrics& metrics() const { return metrics_; }
 
@@ -59,6 +67,9 @@ class GroupCopies {
   const std::uint32_t groups_;
   const std::uint32_t devices_per_group_;
   std::vector<std::unique_ptr<Communicator>> peers_;  // By device; its rank is the group.
+  bool gpus_meet_ = false;                            // Constant once constructed.
+  // By device: its rows, for its peers, who meet it before they look and before it goes on.
+  std::vector<const kernels::StepRows*> shown_;
   const ReplicaGroupMetrics metrics_;
 
   mutable Mutex mu_;

@@ -209,7 +209,7 @@ absl::Status MakeShards(const TableSpec& spec, PlanVersion version, const GroupS
     table.shards.push_back(*std::move(shard));
   }
   if (spec.replica_groups == 1) return absl::OkStatus();
-  table.group_copies = std::make_shared<GroupCopies>(spec, maker.devices, maker.metrics);
+  table.group_copies = maker.MakeGroupCopies(spec);
   return absl::OkStatus();
 }
 

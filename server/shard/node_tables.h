@@ -73,11 +73,17 @@ inline constexpr std::size_t kSpecHistoryMax = 1024;
 // Source of a node's new tables.
 struct TableMaker {
   std::uint32_t devices = 0;  // Number of the node's devices.
+  // The devices, if all are GPUs that may read each other's memory; else none.
+  std::vector<gpu::Device*> gpus;
   TableShard::MemoryFactory make_memory;
   // Rows are unset: for rows that are copied in before requests find them.
   TableShard::MemoryFactory make_unset_memory;
   Metrics* metrics = nullptr;           // Not owned; may be null.
   const Clock* clock = &Clock::Real();  // Not owned.
+
+  std::shared_ptr<GroupCopies> MakeGroupCopies(const TableSpec& spec) const {
+    return std::make_shared<GroupCopies>(spec, devices, gpus, metrics);
+  }
 };
 
 // The node's tables under `plan`: existing ones are kept, new ones are created; with an image,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -11,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/testing/status_matchers.h"
+#include "core/metrics/metrics.h"
+#include "core/metrics/names.h"
 #include "core/plan/names.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
@@ -59,9 +62,8 @@ TableSpec MakeSpec(OptimizerKind optimizer, DType dtype, std::uint32_t groups) {
 class ReplicaGroupsTest : public ::testing::Test {
  protected:
   void Start(const TableSpec& spec, std::uint32_t devices,
-             ShardingType sharding = ShardingType::kRowWise) {
+             ShardingType sharding = ShardingType::kRowWise, LocalCluster::Options options = {}) {
     spec_ = spec;
-    LocalCluster::Options options;
     options.devices_per_node = devices;
     cluster_ = std::make_unique<LocalCluster>(options);
     absl::StatusOr<TablePlan> table =
@@ -280,6 +282,106 @@ TEST_F(ReplicaGroupsTest, TablesOfManyChunksAndOfFewerRowsThanGroupsAreAveraged)
       ExpectMean(before, &Copy::weights, i, 0x1p-22, after[0].weights[i]);
     }
   }
+}
+
+// Nodes of simulated GPUs whose kernels read each other's memory, that go through the host's, and
+// that have rows in use only.
+std::vector<LocalCluster::Options> GpuNodes() {
+  LocalCluster::Options options;
+  options.is_gpu = [](std::uint32_t, std::uint32_t) { return true; };
+  std::vector<LocalCluster::Options> all(3, options);
+  all[0].collectives = all[2].collectives = Collectives::kPeer;
+  all[2].gpu_cache_bytes = std::size_t{1} << 29;
+  return all;
+}
+
+TEST_F(ReplicaGroupsTest, GpusAverageToTheBitsOfCpus) {
+  for (const OptimizerKind optimizer : kOptimizerKinds) {
+    for (const DType dtype : kDTypes) {
+      for (const Cut& cut : kCuts) {
+        SCOPED_TRACE(absl::StrCat(std::string(NameOf(optimizer)), " ", std::string(NameOf(dtype)),
+                                  " in ", cut.groups, " groups"));
+        std::vector<LocalCluster::Options> kinds = GpuNodes();
+        kinds.insert(kinds.begin(), LocalCluster::Options());
+        std::vector<Copy> want;
+        TableSync report;
+        for (const LocalCluster::Options& kind : kinds) {
+          Start(MakeSpec(optimizer, dtype, cut.groups), cut.devices, cut.sharding, kind);
+          std::mt19937 random(6);
+          for (std::uint32_t group = 0; group < cut.groups; ++group) {
+            for (std::uint32_t seq = 1; seq <= group + 1; ++seq) {
+              ASSERT_THAT(Update(group, RandomIds(random), random, seq), IsOk());
+            }
+          }
+          const absl::StatusOr<SyncResult> synced = Sync();
+          ASSERT_THAT(synced, IsOk());
+          const std::vector<Copy> copies = ReadAll();
+          if (want.empty()) {
+            want = copies;
+            report = synced->tables[0];
+          }
+          for (const Copy& copy : copies) ASSERT_TRUE(copy.SameBits(want[0]));
+          EXPECT_EQ(synced->tables[0].values, report.values);
+          EXPECT_EQ(synced->tables[0].divergence_max, report.divergence_max);
+          EXPECT_NEAR(synced->tables[0].squares, report.squares, 1e-12 * report.squares);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ReplicaGroupsTest, RowsOfGpusThatMeetDoNotTravelThroughTheHost) {
+  for (const bool meets : {true, false}) {
+    Metrics metrics;
+    LocalCluster::Options options = GpuNodes()[meets ? 0 : 1];
+    options.metrics = &metrics;
+    TableSpec spec = MakeSpec(OptimizerKind::kAdam, DType::kFloat32, 2);
+    spec.rows = 20'000;  // Several chunks.
+    spec.row_granules = 0;
+    spec.SetDefaults();
+    Start(spec, 2, ShardingType::kTableWise, options);
+    std::mt19937 random(7);
+    ASSERT_THAT(Update(1, RandomIds(random), random, 1), IsOk());
+    const Counter in = metrics.MakeCounter(MetricNamed("embla_gpu_link_bytes_total"), {"0", "in"});
+    const double before = in.value();
+    ASSERT_THAT(Sync(), IsOk());
+    EXPECT_EQ(in.value() == before, meets);
+    EXPECT_TRUE(Read(0).SameBits(Read(1)));
+    cluster_.reset();
+  }
+}
+
+// Wherever a GPU stops amid an averaging, the rows of the others are what they were, or the mean.
+TEST_F(ReplicaGroupsTest, AGpuThatStopsAmidAnAveragingLeavesNoHalfOfIt) {
+  const LocalCluster::Options options = GpuNodes().front();
+  std::optional<Copy> mean;
+  bool was_kept = false, was_averaged = false;
+  for (const auto at : {gpu::SimulatedFault::At::kQueue, gpu::SimulatedFault::At::kSynchronize}) {
+    for (std::uint32_t skip = 0;; ++skip) {
+      Start(MakeSpec(OptimizerKind::kAdam, DType::kFloat32, 2), 2, ShardingType::kTableWise,
+            options);
+      std::mt19937 random(8);
+      for (std::uint32_t group = 0; group < 2; ++group) {
+        ASSERT_THAT(Update(group, RandomIds(random), random, 1), IsOk());
+      }
+      const Copy before = Read(0);
+      if (!mean.has_value()) {
+        ASSERT_THAT(Sync(), IsOk());
+        mean = Read(0);
+        skip = static_cast<std::uint32_t>(-1);
+        continue;
+      }
+      cluster_->gpu(0, 1)->Inject({.at = at, .skip = skip});
+      const absl::Status synced = Sync().status();
+      const Copy after = Read(0);
+      was_kept = was_kept || after.SameBits(before);
+      was_averaged = was_averaged || (!synced.ok() && after.SameBits(*mean));
+      EXPECT_TRUE(after.SameBits(before) || after.SameBits(*mean)) << "after " << skip;
+      EXPECT_EQ(synced.ok(), cluster_->gpu(0, 1)->health().ok()) << synced;
+      if (synced.ok()) break;
+    }
+  }
+  EXPECT_TRUE(was_kept && was_averaged);
 }
 
 TEST_F(ReplicaGroupsTest, AnUpdateTouchesItsGroupOnly) {

@@ -157,6 +157,7 @@ void ShardNodeImpl::SetTables(NodeTablesPtr tables) {
 TableMaker ShardNodeImpl::Maker() {
   TableMaker maker;
   maker.devices = static_cast<std::uint32_t>(devices_.size());
+  if (options_.collectives != Collectives::kHost) maker.gpus = options_.gpus;
   maker.make_memory = [this](const TableSpec& spec, const Slice& slice) {
     return devices_[slice.device.index]->MakeMemory(spec, slice, NewRows::kInitial);
   };

@@ -186,7 +186,7 @@ absl::Status SyncTask::RunTable(TableWork& work, std::uint32_t device) {
   absl::Status status;
   for (std::size_t slice = 0; slice < share.rows.size(); ++slice) {
     if (share.rows[slice].empty()) continue;
-    absl::StatusOr<Divergence> divergence = work.table->group_copies->Average(
+    absl::StatusOr<kernels::Divergence> divergence = work.table->group_copies->Average(
         device, copy->spec(device), copy->slices(device)[slice], share.rows[slice]);
     if (divergence.ok()) share.divergence.Add(*divergence);
     status.Update(divergence.status());
@@ -200,7 +200,7 @@ TableSync SyncTask::Report(const TableWork& work) const {
   report.table = work.table->spec.id;
   report.replica_groups = work.table->spec.replica_groups;
   if (work.table->group_copies == nullptr) return report;
-  Divergence divergence;
+  kernels::Divergence divergence;
   absl::Duration time;
   for (const DeviceShare& share : work.by_device) {
     divergence.Add(share.divergence);

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/shard/copy_mean.h"
+#include "kernels/copy_mean.h"
 #include "server/shard/decision_task.h"
 #include "server/shard/node_tables.h"
 #include "server/shard/shard_node.h"
@@ -46,7 +46,7 @@ class SyncTask final : public DecisionTask {
  private:
   struct DeviceShare {
     std::vector<RowIntervals> rows;  // Averaged rows, by slice.
-    Divergence divergence;
+    kernels::Divergence divergence;
     absl::Duration time;
   };
   struct TableWork {

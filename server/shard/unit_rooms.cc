@@ -48,8 +48,7 @@ absl::StatusOr<NodeTablesPtr> UnitTables::MakeRoom(const NodeTables& old, const 
   table.spec = unit.plan->spec;
   table.shards = WithSlices(unit, std::move(slices)).copies;
   if (unit.groups() > 1 && table.group_copies == nullptr) {
-    table.group_copies =
-        std::make_shared<GroupCopies>(table.spec, node_.executors.devices(), node_.maker.metrics);
+    table.group_copies = node_.maker.MakeGroupCopies(table.spec);
   }
   entry = std::make_shared<const NodeTable>(std::move(table));
   return NodeTablesPtr(std::move(next));

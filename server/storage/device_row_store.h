@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "core/plan/plan.h"
 #include "core/plan/table_spec.h"
+#include "kernels/cuda/copy_mean.h"
 #include "kernels/initialize.h"
 #include "kernels/optimizer_step.h"
 #include "server/gpu/device.h"
@@ -49,6 +50,9 @@ class DeviceRowStore final : public RowStore {
   absl::Status ReserveUpdate(std::size_t positions, const kernels::Gradients& gradients,
                              std::size_t gradient_rows) override;
   absl::StatusOr<std::size_t> Update(const GradientBatch& batch) override;
+  const kernels::StepRows* ShowRows(std::size_t count) override;
+  absl::StatusOr<kernels::Divergence> FindMeans(const RowCopies& rows) override;
+  absl::Status TakeMeans(const RowCopies& rows) override;
   absl::Status SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) override;
   absl::Status ReadRows(std::span<const std::uint32_t> slots, ColumnRange columns,
                         const RowImages& images) const override;
@@ -108,6 +112,12 @@ class DeviceRowStore final : public RowStore {
   static void PackGradients(const GradientBatch& batch, const UpdatePlan& plan, std::size_t begin,
                             std::size_t end, std::byte* to);
   absl::Status QueueUpdate(Lane& lane, const GradientBatch& batch, const UpdatePlan& plan) const;
+  // Rows in the scratch memory, for the means of `count`.
+  kernels::StepRows Means(std::size_t count) const;
+  // The mean of `copies` to `to`, `count` rows, each from its slot 0 on.
+  absl::Status QueueMeans(gpu::Stream& stream, std::span<const kernels::StepRows> copies,
+                          std::size_t own, std::size_t count, const kernels::StepRows& to,
+                          kernels::cuda::CopyDistance* distances) const;
   absl::Status QueueStep(Lane& lane, const RowStepBatch& batch) const;
   absl::Status QueueRead(Lane& lane, std::span<const std::uint32_t> slots,
                          ColumnRange columns) const;

@@ -20,7 +20,9 @@
 #include "core/base/ids.h"
 #include "core/plan/table_spec.h"
 #include "kernels/combine.h"
+#include "kernels/copy_mean.h"
 #include "kernels/lookup.h"
+#include "kernels/optimizer_step.h"
 #include "kernels/row_kernels.h"
 
 namespace embla {
@@ -86,6 +88,14 @@ struct ConstRowImages {
   std::span<const float> state;
 };
 
+// Copies of a store's rows, and which of them are averaged (kernels/copy_mean.h).
+struct RowCopies {
+  std::span<const kernels::StepRows> copies;  // As stores of one rectangle and table show them;
+  std::size_t own = 0;                        // this one is the store's.
+  std::uint32_t first = 0;                    // Slots [first, first + count).
+  std::uint32_t count = 0;
+};
+
 class DirtyRows;
 
 // Contents of the rows of a new store.
@@ -125,6 +135,20 @@ class RowStore {
   // Requires: ReserveUpdate; whole rows, if the optimizer has a statistic over them.
   virtual absl::StatusOr<std::size_t> Update(const GradientBatch& /*batch*/) {
     return absl::UnimplementedError("gradients are summed before they come");
+  }
+
+  // Makes room for means of `count` rows at a time, and returns where kernels of other GPUs find all
+  // of them. Null: that is not on a GPU, or there is no room.
+  virtual const kernels::StepRows* ShowRows(std::size_t /*count*/) { return nullptr; }
+  // Computes the means of copies, and how far its own weights are from them; changes nothing.
+  //
+  // Requires: ShowRows was not null, with as many rows; its GPU has access to the copies.
+  virtual absl::StatusOr<kernels::Divergence> FindMeans(const RowCopies& /*rows*/) {
+    return absl::UnimplementedError("rows are not on a GPU");
+  }
+  // Makes them the rows. Requires: FindMeans of the same rows was the verb before.
+  virtual absl::Status TakeMeans(const RowCopies& /*rows*/) {
+    return absl::UnimplementedError("rows are not on a GPU");
   }
 
   // Hyper-parameters of the steps to come. InvalidArgument when the kind differs.

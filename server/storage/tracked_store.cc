@@ -27,6 +27,15 @@ absl::StatusOr<std::size_t> TrackedStore::Update(const GradientBatch& batch) {
   return store_->Update(batch);
 }
 
+absl::StatusOr<kernels::Divergence> TrackedStore::FindMeans(const RowCopies& rows) {
+  return store_->FindMeans(rows);
+}
+
+absl::Status TrackedStore::TakeMeans(const RowCopies& rows) {
+  dirty_rows_.MarkRun(rows.first, rows.count);
+  return store_->TakeMeans(rows);
+}
+
 absl::Status TrackedStore::SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) {
   return store_->SetOptimizer(optimizer, rounding);
 }

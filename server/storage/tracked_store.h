@@ -38,6 +38,9 @@ class TrackedStore final : public RowStore {
   absl::Status ReserveUpdate(std::size_t positions, const kernels::Gradients& gradients,
                              std::size_t gradient_rows) override;
   absl::StatusOr<std::size_t> Update(const GradientBatch& batch) override;
+  const kernels::StepRows* ShowRows(std::size_t count) override { return store_->ShowRows(count); }
+  absl::StatusOr<kernels::Divergence> FindMeans(const RowCopies& rows) override;
+  absl::Status TakeMeans(const RowCopies& rows) override;
   absl::Status SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) override;
   absl::Status ReadRows(std::span<const std::uint32_t> slots, ColumnRange columns,
                         const RowImages& images) const override;

@@ -127,6 +127,26 @@ TEST(TrackedStoreErrors, RowsOfAStepThatFailsAreDirty) {
   EXPECT_THAT(dirty, ElementsAre(3, 70));
 }
 
+TEST(TrackedStore, RowsThatBecomeTheMeanOfCopiesAreDirtyAndThoseOfOthersAreNot) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kAdam, DType::kFloat16);
+  Memory memory;
+  TrackedStore own(memory.Make(Kind::kDevice, spec, WholeTable(spec)));
+  TrackedStore other(memory.Make(Kind::kDevice, spec, WholeTable(spec)));
+  std::vector<std::uint32_t> dirty;
+  for (TrackedStore* const store : {&own, &other}) {
+    store->dirty_rows()->Take(kReader, 0, 900, dirty);
+  }
+  const std::vector<kernels::StepRows> copies = {*own.ShowRows(3), *other.ShowRows(3)};
+  const RowCopies rows{.copies = copies, .own = 0, .first = 40, .count = 3};
+  EXPECT_EQ(own.FindMeans(rows)->values, 3u * spec.dim);
+  EXPECT_EQ(own.dirty_rows()->CountDirty(kReader), 0u);
+  ASSERT_THAT(own.TakeMeans(rows), IsOk());
+  dirty.clear();
+  own.dirty_rows()->Take(kReader, 0, 900, dirty);
+  EXPECT_THAT(dirty, ElementsAre(40, 41, 42));
+  EXPECT_EQ(other.dirty_rows()->CountDirty(kReader), 0u);
+}
+
 // Random changes of a store, with the slots that each may touch.
 class RandomChanges {
  public:

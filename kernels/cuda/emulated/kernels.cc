@@ -2,6 +2,7 @@
 #include "kernels/cuda/arrays.cu"          // NOLINT
 #include "kernels/cuda/combine.cu"         // NOLINT
 #include "kernels/cuda/convert.cu"         // NOLINT
+#include "kernels/cuda/copy_mean.cu"       // NOLINT
 #include "kernels/cuda/gather.cu"          // NOLINT
 #include "kernels/cuda/initialize.cu"      // NOLINT
 #include "kernels/cuda/optimizer_step.cu"  // NOLINT

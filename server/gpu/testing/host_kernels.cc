@@ -1,12 +1,15 @@
 #include "server/gpu/testing/host_kernels.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <span>
 #include <vector>
 
 #include "core/base/check.h"
 #include "kernels/combine.h"
+#include "kernels/convert.h"
+#include "kernels/copy_mean.h"
 #include "kernels/lookup.h"
 
 namespace embla::gpu {
@@ -123,6 +126,39 @@ int SumInOrder(const float* const* inputs, std::size_t input_count, std::size_t 
   return 0;
 }
 
+int MeanOfCopies(const kernels::cuda::CopiesOfRows& copies, std::size_t row_count,
+                 kernels::cuda::CopyRule rule, const kernels::Output& out,
+                 kernels::cuda::CopyDistance* distances, StreamHandle) {
+  EMBLA_CHECK(copies.own < copies.count && out.element == copies.element);
+  const std::size_t columns = copies.columns, row_bytes = columns * sizeof(float);
+  const bool counts = rule == kernels::cuda::CopyRule::kLargest;
+  const kernels::CopyRow row{counts ? 0 : columns, counts ? columns : 0, columns};
+  std::vector<float> in(copies.count * columns), mean(columns);
+  kernels::cuda::CopyDistance own;
+  for (std::size_t i = 0; columns > 0 && i < row_count; ++i) {
+    for (std::size_t c = 0; c < copies.count; ++c) {
+      const auto* const from = static_cast<const std::byte*>(copies.base[c]);
+      kernels::Convert({from + i * copies.stride_bytes, 0, copies.element},
+                       {in.data() + c * columns, row_bytes}, 1, copies.columns);
+    }
+    kernels::MeanOfCopies(in, copies.count, row, mean);
+    for (std::size_t j = 0; j < columns; ++j) {
+      const float value = in[copies.own * columns + j];
+      if (std::memcmp(&value, &mean[j], sizeof(float)) == 0) continue;
+      const double distance = std::abs(double{value} - double{mean[j]});
+      own.max = std::max(own.max, distance);
+      own.squares += distance * distance;
+    }
+    kernels::Convert({mean.data(), row_bytes},
+                     {static_cast<std::byte*>(out.base) + i * out.stride_bytes, 0, out.element}, 1,
+                     copies.columns);
+  }
+  if (distances == nullptr) return 0;
+  std::fill_n(distances, kernels::cuda::kCopyDistances, kernels::cuda::CopyDistance{});
+  distances[0] = own;
+  return 0;
+}
+
 }  // namespace
 
 const KernelTable& HostKernels() {
@@ -136,6 +172,7 @@ const KernelTable& HostKernels() {
                                        .update = &Update,
                                        .fill = &Fill,
                                        .sum_in_order = &SumInOrder,
+                                       .mean_of_copies = &MeanOfCopies,
                                        .ids = HostIdKernels()};
   return kKernels;
 }

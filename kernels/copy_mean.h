@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-namespace embla {
+namespace embla::kernels {
 
 // A row as it is averaged, in floats: weights, step counts, the rest of the optimizer's state.
 struct CopyRow {
@@ -29,8 +29,8 @@ struct Divergence {
 };
 
 // `mean` and each of the `copies` copies in `in`, one after the other, are whole rows.
-// Requires: in.size() == copies * mean.size().
+// Requires: in.size() == copies * mean.size(); copies >= 1; a row has a float.
 Divergence MeanOfCopies(std::span<const float> in, std::size_t copies, const CopyRow& row,
                         std::span<float> mean);
 
-}  // namespace embla
+}  // namespace embla::kernels

@@ -1,4 +1,4 @@
-#include "server/shard/copy_mean.h"
+#include "kernels/copy_mean.h"
 
 #include <bit>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace embla {
+namespace embla::kernels {
 namespace {
 
 using testing::ElementsAre;
@@ -81,4 +81,4 @@ TEST(MeanOfCopies, IsWithinRoundingOfTheExactMean) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::kernels

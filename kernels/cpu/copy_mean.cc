@@ -1,13 +1,11 @@
-#include "server/shard/copy_mean.h"
+#include "kernels/copy_mean.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
-#include "core/base/check.h"
-
-namespace embla {
+namespace embla::kernels {
 namespace {
 
 // One row: copy c of it is at first[c * stride].
@@ -19,6 +17,14 @@ class RowCopies {
   bool Equal(std::size_t floats) const {
     for (std::size_t c = 1; c < copies_; ++c) {
       if (std::memcmp(first_, first_ + c * stride_, floats * sizeof(float)) != 0) return false;
+    }
+    return true;
+  }
+
+  bool SameBits(std::size_t i) const {
+    const auto bits = std::bit_cast<std::uint32_t>(first_[i]);
+    for (std::size_t c = 1; c < copies_; ++c) {
+      if (std::bit_cast<std::uint32_t>(first_[c * stride_ + i]) != bits) return false;
     }
     return true;
   }
@@ -47,14 +53,6 @@ class RowCopies {
   }
 
  private:
-  bool SameBits(std::size_t i) const {
-    const auto bits = std::bit_cast<std::uint32_t>(first_[i]);
-    for (std::size_t c = 1; c < copies_; ++c) {
-      if (std::bit_cast<std::uint32_t>(first_[c * stride_ + i]) != bits) return false;
-    }
-    return true;
-  }
-
   const float* first_;
   std::size_t stride_;
   std::size_t copies_;
@@ -74,8 +72,6 @@ double Divergence::rms() const {
 
 Divergence MeanOfCopies(std::span<const float> in, std::size_t copies, const CopyRow& row,
                         std::span<float> mean) {
-  EMBLA_CHECK(copies >= 1 && in.size() == copies * mean.size());
-  EMBLA_CHECK(row.floats >= row.weights + row.counters && row.floats > 0);
   Divergence divergence;
   divergence.values = std::uint64_t{mean.size() / row.floats} * row.weights * copies;
   for (std::size_t begin = 0; begin < mean.size(); begin += row.floats) {
@@ -88,7 +84,7 @@ Divergence MeanOfCopies(std::span<const float> in, std::size_t copies, const Cop
     }
     for (std::size_t i = 0; i < row.weights; ++i) {
       out[i] = rows.Mean(i);
-      rows.Measure(i, out[i], divergence);
+      if (!rows.SameBits(i)) rows.Measure(i, out[i], divergence);
     }
     const std::size_t means = row.weights + row.counters;
     for (std::size_t i = row.weights; i < means; ++i) out[i] = rows.Largest(i);
@@ -97,4 +93,4 @@ Divergence MeanOfCopies(std::span<const float> in, std::size_t copies, const Cop
   return divergence;
 }
 
-}  // namespace embla
+}  // namespace embla::kernels
