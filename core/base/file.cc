@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -10,13 +11,17 @@
 #include <cerrno>
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/failpoint.h"
+#include "core/base/file_descriptor.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 
@@ -82,6 +87,65 @@ void DropBegin(std::size_t bytes, std::span<iovec>* pieces) {
     bytes -= first.iov_len;
     *pieces = pieces->subspan(1);
   }
+}
+
+// Files that are read past the page cache, and how much of one at a time.
+constexpr std::size_t kLargeFileBytes = std::size_t{4} << 20;
+constexpr std::size_t kDirectReadBytes = std::size_t{1} << 20;
+constexpr std::size_t kDirectAlignment = 4096;
+
+// Whether the cache has each page of the first `bytes` of a file; empty: that is not known.
+std::vector<unsigned char> CachedPages(int descriptor, std::size_t bytes) {
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (mapped == MAP_FAILED) return {};
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> cached((bytes + page - 1) / page);
+  if (::mincore(mapped, bytes, cached.data()) != 0) cached.clear();
+  ::munmap(mapped, bytes);
+  return cached;
+}
+
+bool IsCached(std::span<const unsigned char> pages, std::size_t begin, std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  if (pages.empty()) return false;
+  const auto run = pages.subspan(begin / page, (bytes + page - 1) / page);
+  return std::ranges::all_of(run, [](unsigned char is) { return (is & 1) != 0; });
+}
+
+// Reads every second piece of the file that `descriptor` is of, from the first one or the second
+// one on: from the cache, or past it by `direct`. False: not all of it.
+bool ReadEverySecond(int descriptor, int direct, std::span<const unsigned char> cached,
+                     std::size_t first, std::span<char> content) {
+  const std::unique_ptr<char, decltype(&std::free)> aligned(
+      static_cast<char*>(std::aligned_alloc(kDirectAlignment, kDirectReadBytes)), &std::free);
+  if (aligned == nullptr) return false;
+  for (std::size_t at = first * kDirectReadBytes; at < content.size(); at += 2 * kDirectReadBytes) {
+    const std::span<char> piece =
+        content.subspan(at, std::min(kDirectReadBytes, content.size() - at));
+    const auto offset = static_cast<off_t>(at);
+    const bool is_cached = IsCached(cached, at, piece.size());
+    const ssize_t got = Retry([&] {
+      return is_cached ? ::pread(descriptor, piece.data(), piece.size(), offset)
+                       : ::pread(direct, aligned.get(), kDirectReadBytes, offset);
+    });
+    if (got < static_cast<ssize_t>(piece.size())) return false;
+    if (!is_cached) std::copy_n(aligned.get(), piece.size(), piece.data());
+  }
+  return true;
+}
+
+// Reads all of the file, on two threads: the disk works while the other one copies. False: that
+// cannot be done; anything may be in `content`.
+bool ReadPastCache(int descriptor, const std::string& path, std::span<char> content) {
+  const FileDescriptor direct(OpenDescriptor(path, O_RDONLY | O_DIRECT));
+  if (!direct.is_open()) return false;
+  const std::vector<unsigned char> cached = CachedPages(descriptor, content.size());
+  const auto read = [&](std::size_t first) {
+    return ReadEverySecond(descriptor, direct.number(), cached, first, content);
+  };
+  std::future<bool> others = std::async(std::launch::async, read, 1);
+  const bool is_read = read(0);
+  return others.get() && is_read;
 }
 
 std::string DirectoryOf(const std::string& path) {
@@ -219,6 +283,13 @@ absl::Status ReadFileInto(const std::string& path, std::string& content) {
   if (descriptor < 0) return FileError("open", path, errno);
   struct stat info = {};
   const bool has_size = ::fstat(descriptor, &info) == 0 && info.st_size > 0;
+  if (has_size && static_cast<std::size_t>(info.st_size) >= kLargeFileBytes) {
+    content.resize(static_cast<std::size_t>(info.st_size));
+    if (ReadPastCache(descriptor, path, content)) {
+      CloseDescriptor(descriptor);
+      return absl::OkStatus();
+    }
+  }
   // A byte more than there is shows the end; files without a size, as in /proc, take more turns.
   content.resize(has_size ? static_cast<std::size_t>(info.st_size) + 1 : std::size_t{4096});
   std::size_t size = 0;

@@ -32,6 +32,8 @@ class AppendFile {
   // may be there.
   absl::Status Append(std::string_view data) { return Append(std::span(&data, 1)); }
   absl::Status Append(std::span<const std::string_view> pieces);
+  // Counts bytes that were written at the end in another way.
+  void CountAppended(std::uint64_t bytes) { size_ += bytes; }
   // Has the disk begin with what was appended since the last call, and does not wait: a later Sync
   // finds less to do. A hint, without an error.
   void BeginSync();
@@ -75,6 +77,8 @@ absl::Status CheckWritable(const std::string& path);
 // it has others.
 absl::StatusOr<std::string> PlaceOfFile(const std::string& path);
 
+// The part of a large file that the system's page cache does not have is read past it, where the
+// file system can do that: the cache would have to find pages first, and copy once more.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 // The same into `content`, whose memory serves one file after the other.
 absl::Status ReadFileInto(const std::string& path, std::string& content);

@@ -1,5 +1,6 @@
 #include "core/base/file.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "core/base/failpoint.h"
+#include "core/base/file_descriptor.h"
 #include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -51,6 +53,24 @@ TEST_F(FileTest, AppendGoesOnWhereTheFileEnded) {
   ASSERT_THAT(file->Append("!"), IsOk());
   EXPECT_EQ(file->size(), 10u);
   EXPECT_EQ(*ReadFile(Path("log")), "first sec!");
+}
+
+// Read past the page cache where it does not have them.
+TEST_F(FileTest, LargeFilesOfWhichTheCacheHasAPartAreReadAsTheyAre) {
+  const std::size_t mib = std::size_t{1} << 20;
+  for (const std::size_t bytes : {4 * mib - 1, 4 * mib, 4 * mib + 1, 7 * mib + 4095}) {
+    std::string content(bytes, '\0');
+    for (std::size_t i = 0; i < bytes; i += 7) content[i] = static_cast<char>(i / 7 % 251);
+    const std::string path = Path("large");
+    ASSERT_THAT(AtomicWriteFile(path, content), IsOk());
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY));
+    std::string read;
+    for (const std::size_t cached : {bytes, 2 * mib, std::size_t{0}}) {
+      ::posix_fadvise(file.number(), static_cast<off_t>(cached), 0, POSIX_FADV_DONTNEED);
+      ASSERT_THAT(ReadFileInto(path, read), IsOk());
+      EXPECT_TRUE(read == content) << bytes << " bytes, of which the cache has " << cached;
+    }
+  }
 }
 
 // More pieces than the system takes at once, empty ones among them.

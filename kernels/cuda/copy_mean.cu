@@ -40,7 +40,7 @@ struct Places {
 
 __device__ __forceinline__ double Larger(double a, double b) { return a < b ? b : a; }
 
-// What one thread has found, added up by its warp. The lanes of a warp end together.
+// Adds up what the threads of a warp have found. The lanes of a warp end together.
 __device__ __forceinline__ void AddDistances(CopyDistance mine, CopyDistance* distances) {
 #pragma unroll
   for (unsigned lanes = kWarp / 2; lanes > 0; lanes /= 2) {

@@ -34,9 +34,9 @@ inline constexpr std::size_t kCopyDistances = 4096;
 // Row i of `out` = kernels::MeanOfCopies of rows i, as weights (kMean) or step counts (kLargest).
 // `out` is no copy. `distances`: null, or kCopyDistances parts of the whole.
 //
-// Requires: out is aligned as the copies are. cudaErrorInvalidValue unless 1 <= count <= kCopiesMax,
-// own < count, out.element is that of the copies (of kLargest, fp32), and there are fewer than 2^31
-// values.
+// Requires: out is aligned as the copies are. cudaErrorInvalidValue unless 1 <= count <=
+// kCopiesMax, own < count, out.element is that of the copies (of kLargest, fp32), and there are
+// fewer than 2^31 values.
 int MeanOfCopiesAsync(const CopiesOfRows& copies, std::size_t row_count, CopyRule rule,
                       const Output& out, CopyDistance* distances, StreamHandle stream);
 

@@ -52,8 +52,8 @@ std::vector<float> Floats(const std::vector<TestTable>& copies, std::size_t rows
   return all;
 }
 
-void ExpectHostsMeans(TestRandom& random, Element element, std::uint32_t rows, std::uint32_t columns,
-                      std::uint32_t count, CopyRule rule) {
+void ExpectHostsMeans(TestRandom& random, Element element, std::uint32_t rows,
+                      std::uint32_t columns, std::uint32_t count, CopyRule rule) {
   const std::vector<TestTable> tables = MakeCopies(random, element, rows, columns, count);
   const Rows shape = tables[0].rows();
   const std::vector<float> in = Floats(tables, rows);

@@ -12,11 +12,9 @@ class MeteredStorage::File final : public LogFile {
   File(std::unique_ptr<LogFile> file, const Meters& meters)
       : file_(std::move(file)), meters_(meters) {}
 
-  absl::Status Append(std::span<const std::string_view> pieces) override {
-    std::size_t bytes = 0;
-    for (const std::string_view piece : pieces) bytes += piece.size();
+  absl::Status Append(std::size_t bytes, Source next) override {
     meters_.bytes.Add(static_cast<double>(bytes));
-    return file_->Append(pieces);
+    return file_->Append(bytes, next);
   }
   void BeginSync() override { file_->BeginSync(); }
   absl::Status Sync() override {

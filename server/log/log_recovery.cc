@@ -1,6 +1,10 @@
 #include "server/log/log_recovery.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <future>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,11 +21,47 @@ std::string PathOf(const LogStorage& storage, std::uint64_t number) {
   return storage.PathOf(SegmentName(number));
 }
 
-// `content` holds one segment after the other: pages that are there already are not asked for.
-absl::StatusOr<SegmentScan> ReadSegment(const LogStorage& storage, std::uint64_t number,
-                                        bool newest, const LogVisitor& visit,
-                                        std::string& content) {
-  EMBLA_RETURN_IF_ERROR(storage.ReadInto(SegmentName(number), content));
+// Memory for segments: it holds one after the other, as pages that are there already are not asked
+// for.
+using SegmentMemory = std::array<std::string, 2>;
+
+// Reads segments in an order that is known, each while its caller is busy with the one before.
+class SegmentReader {
+ public:
+  // `storage` and `memory` are not owned; they outlive this object.
+  SegmentReader(const LogStorage& storage, std::vector<std::uint64_t> numbers,
+                SegmentMemory& memory)
+      : storage_(storage), numbers_(std::move(numbers)), memory_(memory) {
+    Begin();
+  }
+  ~SegmentReader() {
+    if (next_.valid()) next_.wait();
+  }
+
+  // Returns the next one, which is valid until the call after this. Requires: there is one.
+  absl::StatusOr<std::string_view> Next() {
+    EMBLA_RETURN_IF_ERROR(next_.get());
+    ++done_;
+    if (done_ < numbers_.size()) Begin();
+    return memory_[(done_ - 1) % memory_.size()];
+  }
+
+ private:
+  void Begin() {
+    next_ = std::async(std::launch::async, [this, at = done_] {
+      return storage_.ReadInto(SegmentName(numbers_[at]), memory_[at % memory_.size()]);
+    });
+  }
+
+  const LogStorage& storage_;
+  const std::vector<std::uint64_t> numbers_;
+  SegmentMemory& memory_;
+  std::size_t done_ = 0;
+  std::future<absl::Status> next_;
+};
+
+absl::StatusOr<SegmentScan> Scan(const LogStorage& storage, std::uint64_t number, bool newest,
+                                 std::string_view content, const LogVisitor& visit) {
   const std::string path = PathOf(storage, number);
   EMBLA_ASSIGN_OR_RETURN(SegmentScan scan, ScanSegment(content, path, newest, visit));
   if (scan.header.number != number) {
@@ -70,15 +110,17 @@ absl::Status CheckNote(const LogStorage& storage, const LogNote& note, const Rec
 // The segments from the one that holds `keep_from` to the newest, which is `numbers.back()`;
 // numbers.size() of them are there.
 absl::Status ReadChain(const LogStorage& storage, const std::vector<std::uint64_t>& numbers,
-                       std::string& content, RecoveredLog* log) {
+                       SegmentMemory& memory, RecoveredLog* log) {
   LogRecovery& report = log->report;
+  SegmentReader reader(storage, {numbers.rbegin(), numbers.rend()}, memory);
   for (std::size_t i = numbers.size(); i-- > 0;) {
     const bool newest = i + 1 == numbers.size();
     if (!newest && numbers[i] + 1 != numbers[i + 1]) {
       return Missing(storage, numbers[i + 1] - 1, report.keep_from);
     }
+    EMBLA_ASSIGN_OR_RETURN(const std::string_view content, reader.Next());
     EMBLA_ASSIGN_OR_RETURN(const SegmentScan scan,
-                           ReadSegment(storage, numbers[i], newest, /*visit=*/nullptr, content));
+                           Scan(storage, numbers[i], newest, content, /*visit=*/nullptr));
     if (newest) {
       report.next_lsn = scan.next_lsn;
       log->newest = scan;
@@ -100,7 +142,7 @@ absl::Status ReadChain(const LogStorage& storage, const std::vector<std::uint64_
   return Missing(storage, numbers.front() - 1, report.keep_from);
 }
 
-absl::Status Replay(const LogStorage& storage, const LogSink& sink, std::string& content,
+absl::Status Replay(const LogStorage& storage, const LogSink& sink, SegmentMemory& memory,
                     RecoveredLog* log) {
   const LogVisitor visit = [&](const LogRecordView& record) {
     if (record.lsn < log->report.keep_from || record.type == LogRecordType::kMark) {
@@ -109,9 +151,13 @@ absl::Status Replay(const LogStorage& storage, const LogSink& sink, std::string&
     ++log->report.records;
     return sink(record);
   };
-  for (const SegmentHeader& segment : log->segments) {
-    const bool newest = segment.number == log->segments.back().number;
-    EMBLA_RETURN_IF_ERROR(ReadSegment(storage, segment.number, newest, visit, content).status());
+  std::vector<std::uint64_t> numbers;
+  for (const SegmentHeader& segment : log->segments) numbers.push_back(segment.number);
+  SegmentReader reader(storage, numbers, memory);
+  for (const std::uint64_t number : numbers) {
+    EMBLA_ASSIGN_OR_RETURN(const std::string_view content, reader.Next());
+    const bool newest = number == numbers.back();
+    EMBLA_RETURN_IF_ERROR(Scan(storage, number, newest, content, visit).status());
   }
   return absl::OkStatus();
 }
@@ -134,8 +180,8 @@ absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink
     return Missing(storage, note->segment, log.report.keep_from);
   }
   if (numbers.empty()) return log;
-  std::string content;
-  EMBLA_RETURN_IF_ERROR(ReadChain(storage, numbers, content, &log));
+  SegmentMemory memory;
+  EMBLA_RETURN_IF_ERROR(ReadChain(storage, numbers, memory, &log));
   if (note) EMBLA_RETURN_IF_ERROR(CheckNote(storage, *note, log));
   if (needed_from != LogLsn{0} && log.report.keep_from > needed_from) {
     return absl::DataLossError(absl::StrCat(
@@ -148,7 +194,7 @@ absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink
   const LogSink needed = [&](const LogRecordView& record) {
     return record.lsn < needed_from ? absl::OkStatus() : sink(record);
   };
-  EMBLA_RETURN_IF_ERROR(Replay(storage, needed, content, &log));
+  EMBLA_RETURN_IF_ERROR(Replay(storage, needed, memory, &log));
   for (const std::uint64_t number : numbers) {
     if (number < log.segments.front().number) log.garbage.push_back(SegmentName(number));
   }

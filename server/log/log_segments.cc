@@ -113,9 +113,10 @@ absl::Status LogSegments::Rotate(LogLsn first_lsn) {
   return absl::OkStatus();
 }
 
-absl::Status LogSegments::Write(std::span<const std::string_view> pieces, std::uint32_t last_crc) {
+absl::Status LogSegments::Write(std::size_t bytes, LogFile::Source next,
+                                const std::uint32_t& last_crc) {
   const std::uint64_t end = current_->size();
-  const absl::Status written = current_->Append(pieces);
+  const absl::Status written = current_->Append(bytes, next);
   if (written.ok()) {
     last_crc_ = last_crc;
     return absl::OkStatus();

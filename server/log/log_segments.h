@@ -50,9 +50,10 @@ class LogSegments {
   // before must be synced. ResourceExhausted: there is no spare, and no room for one. Any other
   // error: the log cannot go on.
   absl::Status Rotate(LogLsn first_lsn);
-  // Appends sealed records, in pieces, of which the last record has `last_crc`. ResourceExhausted:
-  // the disk is full and nothing was added. Any other error: the log cannot go on.
-  absl::Status Write(std::span<const std::string_view> pieces, std::uint32_t last_crc);
+  // Appends the sealed records that `next` gives, `bytes` in all; `last_crc` is that of the last
+  // one's header when it has given all. ResourceExhausted: the disk is full and nothing was added.
+  // Any other error: the log cannot go on.
+  absl::Status Write(std::size_t bytes, LogFile::Source next, const std::uint32_t& last_crc);
 
   // The file of the current segment; it lives until the next Rotate.
   LogFile& file() { return *current_; }

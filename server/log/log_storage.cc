@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -10,7 +11,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/check.h"
 #include "core/base/failpoint.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 
@@ -41,26 +45,99 @@ absl::Status Reserve(const std::string& path, std::uint64_t bytes) {
   return StorageError("reserve room for", path, error);
 }
 
-// Two descriptors of one file, so that a sync runs beside a write.
-class DirectoryLogFile final : public LogFile {
+// Hands out what a source gives, in pieces of any size.
+class Cursor {
  public:
-  DirectoryLogFile(AppendFile written, AppendFile synced)
-      : written_(std::move(written)), synced_(std::move(synced)) {}
+  explicit Cursor(LogFile::Source source) : source_(source) {}
 
-  absl::Status Append(std::span<const std::string_view> pieces) override {
-    return written_.Append(pieces);
+  // The next bytes, at most `bytes`; empty: that is 0, or there are none.
+  std::string_view Next(std::size_t bytes) {
+    while (piece_.empty()) {
+      if (pieces_.empty()) pieces_ = source_();
+      if (pieces_.empty()) return {};
+      piece_ = pieces_.front();
+      pieces_ = pieces_.subspan(1);
+    }
+    const std::string_view next = piece_.substr(0, bytes);
+    piece_.remove_prefix(next.size());
+    return next;
   }
-  void BeginSync() override { written_.BeginSync(); }
+  // The next `bytes` bytes, or what there is of them.
+  std::vector<std::string_view> Take(std::size_t bytes) {
+    std::vector<std::string_view> pieces;
+    while (bytes > 0) {
+      const std::string_view next = Next(bytes);
+      if (next.empty()) break;
+      pieces.push_back(next);
+      bytes -= next.size();
+    }
+    return pieces;
+  }
+
+ private:
+  const LogFile::Source source_;
+  std::span<const std::string_view> pieces_;
+  std::string_view piece_;
+};
+
+}  // namespace
+
+absl::Status LogFile::Append(std::span<const std::string_view> pieces) {
+  std::size_t bytes = 0;
+  for (const std::string_view piece : pieces) bytes += piece.size();
+  return Append(bytes, [&pieces] { return std::exchange(pieces, {}); });
+}
+
+// Descriptors of one file: a sync runs beside a write, and large writes have one of their own.
+class DirectoryLogStorage::File final : public LogFile {
+ public:
+  // `direct`, opened with O_DIRECT, is for large appends; not open: they go through the cache.
+  File(DirectoryLogStorage& storage, AppendFile written, AppendFile synced, FileDescriptor direct)
+      : storage_(storage),
+        written_(std::move(written)),
+        synced_(std::move(synced)),
+        direct_(std::move(direct)) {}
+
+  absl::Status Append(std::size_t bytes, Source next) override {
+    Cursor cursor(next);
+    is_direct_ = direct_.is_open() && bytes >= storage_.options_.large_bytes;
+    if (!is_direct_) return written_.Append(cursor.Take(bytes));
+    const std::size_t unit = DirectWriter::unit();
+    const std::size_t begin = (unit - size() % unit) % unit;
+    const std::size_t pages = (bytes - begin) / unit * unit;
+    EMBLA_RETURN_IF_ERROR(written_.Append(cursor.Take(begin)));
+    EMBLA_RETURN_IF_ERROR(AppendPages(pages, cursor));
+    return written_.Append(cursor.Take(bytes - begin - pages));
+  }
+  // Nothing is left to begin with after a large append but parts of pages, which others follow.
+  void BeginSync() override {
+    if (!is_direct_) written_.BeginSync();
+  }
   absl::Status Sync() override { return synced_.Sync(); }
   absl::Status Truncate(std::uint64_t size) override { return written_.Truncate(size); }
   std::uint64_t size() const override { return written_.size(); }
 
  private:
+  absl::Status AppendPages(std::size_t bytes, Cursor& cursor) {
+    const absl::Status injected = Failpoint("log.direct");
+    if (!injected.ok()) bytes = bytes / 2 / DirectWriter::unit() * DirectWriter::unit();
+    std::size_t left = bytes;
+    const int error = storage_.writer_.Write(direct_.number(), size(), [&] {
+      const std::string_view next = cursor.Next(left);
+      left -= next.size();
+      return next;
+    });
+    if (error != 0) return StorageError("write", written_.path(), error);
+    written_.CountAppended(bytes);
+    return injected;
+  }
+
+  DirectoryLogStorage& storage_;  // Not owned; outlives this object.
   AppendFile written_;
   AppendFile synced_;
+  const FileDescriptor direct_;
+  bool is_direct_ = false;  // The last Append was.
 };
-
-}  // namespace
 
 absl::StatusOr<std::string> LogStorage::Read(const std::string& name) const {
   std::string content;
@@ -69,10 +146,12 @@ absl::StatusOr<std::string> LogStorage::Read(const std::string& name) const {
 }
 
 absl::StatusOr<std::unique_ptr<DirectoryLogStorage>> DirectoryLogStorage::Open(
-    const std::string& directory) {
+    const std::string& directory, const Options& options) {
+  EMBLA_CHECK(options.large_bytes >= 2 * DirectWriter::unit());
   EMBLA_RETURN_IF_ERROR(MakeDirectories(directory));
   EMBLA_ASSIGN_OR_RETURN(FileLock lock, FileLock::Acquire(directory + "/LOCK"));
-  return std::unique_ptr<DirectoryLogStorage>(new DirectoryLogStorage(directory, std::move(lock)));
+  return std::unique_ptr<DirectoryLogStorage>(
+      new DirectoryLogStorage(directory, std::move(lock), options));
 }
 
 absl::StatusOr<std::vector<std::string>> DirectoryLogStorage::List() const {
@@ -95,7 +174,12 @@ absl::StatusOr<std::unique_ptr<LogFile>> DirectoryLogStorage::Open(const std::st
   EMBLA_ASSIGN_OR_RETURN(AppendFile written, AppendFile::Open(PathOf(name)));
   EMBLA_ASSIGN_OR_RETURN(AppendFile synced, AppendFile::Open(PathOf(name)));
   EMBLA_RETURN_IF_ERROR(Reserve(PathOf(name), reserved_bytes));
-  return std::make_unique<DirectoryLogFile>(std::move(written), std::move(synced));
+  // Not later: the file may have another name then.
+  FileDescriptor direct;
+  if (writes_directly_) {
+    direct = FileDescriptor(::open(PathOf(name).c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC));
+  }
+  return std::make_unique<File>(*this, std::move(written), std::move(synced), std::move(direct));
 }
 
 absl::Status DirectoryLogStorage::Rename(const std::string& from, const std::string& to) {

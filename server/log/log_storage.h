@@ -2,6 +2,7 @@
 // writes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -9,9 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/file.h"
+#include "server/log/direct_writer.h"
 
 namespace embla {
 
@@ -22,9 +25,15 @@ class LogFile {
  public:
   virtual ~LogFile() = default;
 
-  // Writes `pieces` one behind the other. After an error a part of them may be there.
-  // ResourceExhausted: the disk is full.
-  virtual absl::Status Append(std::span<const std::string_view> pieces) = 0;
+  // Returns what comes next of the bytes to write, in pieces that live until all is written; none:
+  // that is all.
+  using Source = absl::FunctionRef<std::span<const std::string_view>()>;
+
+  // Writes the `bytes` bytes that `next` gives; the disk may be at work before it has given all.
+  // After an error a part of them may be there. ResourceExhausted: the disk is full.
+  virtual absl::Status Append(std::size_t bytes, Source next) = 0;
+  // Writes `pieces` one behind the other.
+  absl::Status Append(std::span<const std::string_view> pieces);
   absl::Status Append(std::string_view data) { return Append(std::span(&data, 1)); }
   // Has the disk begin with what was appended, for a later Sync to find less to do; does not wait.
   virtual void BeginSync() {}
@@ -59,12 +68,24 @@ class LogStorage {
   virtual absl::Status SyncDirectory() = 0;
 };
 
-// A directory of the file system. Failpoints: those of core/base/file.h, and log.reserve,
-// log.rename, log.remove.
+// A directory of the file system. Large appends go past the system's page cache (direct_writer.h)
+// where the file system can do that, all but what they have of their first and last page.
+//
+// Failpoints: those of core/base/file.h, and log.reserve, log.rename, log.remove, log.direct.
 class DirectoryLogStorage final : public LogStorage {
  public:
+  struct Options {
+    // Appends of so many bytes are large: the cache is done with a smaller one before the disk is.
+    // At least two units of DirectWriter.
+    std::size_t large_bytes = std::size_t{256} << 10;
+  };
+
   // Creates `directory` where it is missing. FailedPrecondition: another process has it open.
-  static absl::StatusOr<std::unique_ptr<DirectoryLogStorage>> Open(const std::string& directory);
+  static absl::StatusOr<std::unique_ptr<DirectoryLogStorage>> Open(const std::string& directory) {
+    return Open(directory, Options());
+  }
+  static absl::StatusOr<std::unique_ptr<DirectoryLogStorage>> Open(const std::string& directory,
+                                                                   const Options& options);
 
   const std::string& path() const override { return path_; }
   absl::StatusOr<std::vector<std::string>> List() const override;
@@ -76,11 +97,18 @@ class DirectoryLogStorage final : public LogStorage {
   absl::Status SyncDirectory() override;
 
  private:
-  DirectoryLogStorage(std::string path, FileLock lock)
-      : path_(std::move(path)), lock_(std::move(lock)) {}
+  class File;
 
+  DirectoryLogStorage(std::string path, FileLock lock, const Options& options)
+      : path_(std::move(path)),
+        lock_(std::move(lock)),
+        options_(options),
+        writes_directly_(DirectWriter::Works(path_)) {}
   const std::string path_;
   const FileLock lock_;
+  const Options options_;
+  const bool writes_directly_;
+  DirectWriter writer_;
 };
 
 }  // namespace embla

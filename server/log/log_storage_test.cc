@@ -3,16 +3,23 @@
 #include "server/log/log_storage.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <random>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "core/base/failpoint.h"
 #include "core/base/testing/file_failures.h"
+#include "core/base/testing/seeds.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
 #include "gtest/gtest.h"
@@ -27,8 +34,10 @@ using ::embla::testing::FailEveryFileOperation;
 using ::embla::testing::IsOk;
 using ::embla::testing::TempDirectory;
 
-constexpr const char* kPoints[] = {"file.open",   "file.write", "file.sync", "file.dir_sync",
-                                   "log.reserve", "log.rename", "log.remove"};
+// The last one is for large records.
+constexpr const char* kAllPoints[] = {"file.open",   "file.write", "file.sync",  "file.dir_sync",
+                                      "log.reserve", "log.rename", "log.remove", "log.direct"};
+constexpr std::span kPoints = std::span(kAllPoints).first<std::size(kAllPoints) - 1>();
 
 NodeLogOptions SmallSegments() {
   NodeLogOptions options;
@@ -44,11 +53,16 @@ struct OpenLog {
   std::unique_ptr<NodeLog> log;
 };
 
-absl::Status OpenIn(const std::string& directory, OpenLog* open) {
-  auto storage = DirectoryLogStorage::Open(directory);
+// Records of `payload_bytes`: from kLargeBytes on they go past the page cache, where that works.
+constexpr std::size_t kLargeBytes = std::size_t{64} << 10;
+
+absl::Status OpenIn(const std::string& directory, OpenLog* open, std::size_t payload_bytes = 100) {
+  auto storage = DirectoryLogStorage::Open(directory, {.large_bytes = kLargeBytes});
   if (!storage.ok()) return storage.status();
   open->storage = *std::move(storage);
-  auto log = NodeLog::Open(*open->storage, SmallSegments(), [&](const LogRecordView& record) {
+  NodeLogOptions options = SmallSegments();
+  options.segment_bytes_max *= payload_bytes / 100;
+  auto log = NodeLog::Open(*open->storage, options, [&](const LogRecordView& record) {
     open->numbers.push_back(std::stoi(std::string(record.payload)));
     return absl::OkStatus();
   });
@@ -60,16 +74,24 @@ absl::Status OpenIn(const std::string& directory, OpenLog* open) {
 constexpr int kScriptRecords = 12;
 
 // Logs 1, 2, 3, ... synced until something fails, truncating now and then; `acked` tells each.
-void RunScript(const std::string& directory, const std::function<void(int)>& acked) {
+void RunScriptOf(std::size_t payload_bytes, const std::string& directory,
+                 const std::function<void(int)>& acked) {
   OpenLog open;
-  if (!OpenIn(directory, &open).ok()) return;
+  if (!OpenIn(directory, &open, payload_bytes).ok()) return;
   for (int i = 1; i <= kScriptRecords; ++i) {
-    const std::string payload = std::to_string(i) + std::string(100, ' ');
+    const std::string payload = std::to_string(i) + std::string(payload_bytes, ' ');
     const absl::StatusOr<LogLsn> lsn = open.log->WriteControl(1, payload);
     if (!lsn.ok()) return;
     acked(i);
     if (i % 5 == 0 && !open.log->Truncate(*lsn).ok()) return;
   }
+}
+
+void RunScript(const std::string& directory, const std::function<void(int)>& acked) {
+  RunScriptOf(100, directory, acked);
+}
+void RunLargeScript(const std::string& directory, const std::function<void(int)>& acked) {
+  RunScriptOf(2 * kLargeBytes, directory, acked);
 }
 
 // The newest acknowledged record is there, and all between the first and the last that are.
@@ -110,6 +132,69 @@ TEST_F(DirectoryLog, NoAcknowledgedRecordIsLostWhenAnyFileOperationFails) {
 
 TEST_F(DirectoryLog, NoAcknowledgedRecordIsLostWhenTheProcessDiesAtAnyFileOperation) {
   DieAtEveryFileOperation(kPoints, RunScript, ExpectRecovered);
+}
+
+bool TakesDirectWrites() { return DirectWriter::Works(TempDirectory().path()); }
+
+TEST_F(DirectoryLog, NoLargeRecordIsLostWhenAnyFileOperationFails) {
+  if (!TakesDirectWrites()) GTEST_SKIP() << "temporary files are written through the page cache";
+  FailEveryFileOperation(kAllPoints, RunLargeScript, ExpectRecovered);
+}
+
+TEST_F(DirectoryLog, NoLargeRecordIsLostWhenTheProcessDiesAtAnyFileOperation) {
+  if (!TakesDirectWrites()) GTEST_SKIP() << "temporary files are written through the page cache";
+  DieAtEveryFileOperation(kAllPoints, RunLargeScript, ExpectRecovered);
+}
+
+// Appends of every size, in pieces of any, with a part cut off now and then, are there as written.
+void ExpectFilesAsWritten(const std::string& directory) {
+  std::mt19937_64 random(testing::TestSeed());
+  const auto storage = DirectoryLogStorage::Open(directory, {.large_bytes = kLargeBytes});
+  ASSERT_THAT(storage, IsOk());
+  for (int round = 0; round < 4; ++round) {
+    const std::string name = "file-" + std::to_string(round);
+    auto file = (*storage)->Open(name, 0);
+    ASSERT_THAT(file, IsOk());
+    // A name does not lead to a file that had it before.
+    ASSERT_THAT((*storage)->Rename(name, "renamed"), IsOk());
+    std::string want;
+    for (int append = 0; append < 30; ++append) {
+      const std::size_t sizes[] = {0, 1, 4096, kLargeBytes, std::size_t{3} << 20};
+      std::string data(random() % (sizes[random() % 5] + 1) + sizes[random() % 4], '\0');
+      for (std::size_t i = 0; i < data.size(); i += 8) data[i] = static_cast<char>(random());
+      std::vector<std::string_view> pieces;
+      for (std::string_view left = data; !left.empty();) {
+        pieces.push_back(left.substr(0, 1 + random() % (left.size() + 1)));
+        left.remove_prefix(pieces.back().size());
+      }
+      ASSERT_THAT((*file)->Append(pieces), IsOk());
+      want += data;
+      if (random() % 8 == 0) {
+        want.resize(random() % (want.size() + 1));
+        ASSERT_THAT((*file)->Truncate(want.size()), IsOk());
+      }
+      if (random() % 4 == 0) ASSERT_THAT((*file)->Sync(), IsOk());
+      (*file)->BeginSync();
+      ASSERT_EQ((*file)->size(), want.size());
+    }
+    const auto content = (*storage)->Read("renamed");
+    ASSERT_THAT(content, IsOk());
+    ASSERT_EQ(content->size(), want.size());
+    EXPECT_TRUE(*content == want);
+  }
+}
+
+TEST_F(DirectoryLog, FilesHaveWhatWasAppendedPastThePageCacheOrThroughIt) {
+  const TempDirectory directory;
+  ExpectFilesAsWritten(directory.path());
+}
+
+// The same on a disk, where the test's own directory is one of memory.
+TEST_F(DirectoryLog, FilesOnADiskHaveWhatWasAppended) {
+  const std::string directory =
+      std::filesystem::temp_directory_path() / ("embla-log-test-" + std::to_string(::getpid()));
+  ExpectFilesAsWritten(directory);
+  std::filesystem::remove_all(directory);
 }
 
 // A file size limit stands for a full disk: no segment finds room.

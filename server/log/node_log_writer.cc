@@ -16,7 +16,7 @@ namespace embla {
 // The disk begins with so many written bytes while nobody waits for them.
 constexpr std::size_t kBeginSyncBytes = std::size_t{1} << 20;
 
-// Records that are written together, with one call, from where they are.
+// Records that are written together, from where they are.
 struct NodeLog::Group {
   std::vector<Pending> records;
   std::size_t bytes = 0;
@@ -24,12 +24,6 @@ struct NodeLog::Group {
   void Add(Pending record) {
     bytes += record.bytes;
     records.push_back(std::move(record));
-  }
-  // Views the records, in their order.
-  std::vector<std::string_view> Pieces() const {
-    std::vector<std::string_view> pieces;
-    for (const Pending& record : records) record.record.AddPieces(&pieces);
-    return pieces;
   }
   std::vector<Pending> Take() {
     bytes = 0;
@@ -153,12 +147,21 @@ absl::Status NodeLog::WriteGroup(Group* group) {
     seal.durable_end = LogLsn{ToInt(durable_lsn_) + 1};
   }
   std::uint32_t crc = 0;
-  for (Pending& record : group->records) {
+  std::size_t sealed = 0;
+  std::vector<std::string_view> pieces;
+  // A record is sealed when the disk is about to have it: it is in the core's caches then, and the
+  // disk has the one before.
+  const auto next = [&]() -> std::span<const std::string_view> {
+    pieces.clear();
+    if (sealed == group->records.size()) return pieces;
+    Pending& record = group->records[sealed++];
     seal.lsn = record.lsn;
     crc = record.record.Seal(seal);
     seal.offset += record.bytes;
-  }
-  const absl::Status status = segments_.Write(group->Pieces(), crc);
+    record.record.AddPieces(&pieces);
+    return pieces;
+  };
+  const absl::Status status = segments_.Write(group->bytes, next, crc);
   return status.ok() || absl::IsResourceExhausted(status) ? status : Break(status);
 }
 

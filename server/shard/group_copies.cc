@@ -8,8 +8,8 @@
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "kernels/convert.h"
-#include "kernels/cuda/copy_mean.h"
 #include "server/collective/host_communicator.h"
+#include "server/gpu/kernel_table.h"
 #include "server/table/element.h"
 
 namespace embla {
@@ -38,9 +38,9 @@ class SliceMean {
     absl::Status written;
     for (auto first = static_cast<std::size_t>(rows.begin - own_.slice.row_begin); first < end;
          first += rows_at_once_) {
-      const absl::Status mine = Read(static_cast<std::uint32_t>(first),
-                                     static_cast<std::uint32_t>(std::min(rows_at_once_,
-                                                                         end - first)));
+      const absl::Status mine =
+          Read(static_cast<std::uint32_t>(first),
+               static_cast<std::uint32_t>(std::min(rows_at_once_, end - first)));
       // All copies' rows must have been read before any is changed.
       EMBLA_ASSIGN_OR_RETURN(const bool all, AllOf(mine.ok(), peers_));
       EMBLA_RETURN_IF_ERROR(mine);
@@ -74,8 +74,8 @@ class GpuMean final : public SliceMean {
 
   static std::size_t RowsAtOnce(const OwnSlice& own) {
     const std::uint32_t columns = own.slice.columns();
-    const std::size_t row_bytes = RowBytes(own.store->dtype(), columns) +
-                                  own.store->StateFloats(columns) * sizeof(float);
+    const std::size_t row_bytes =
+        RowBytes(own.store->dtype(), columns) + own.store->StateFloats(columns) * sizeof(float);
     return std::max<std::size_t>(1, own.store->piece_bytes() / row_bytes);
   }
 

@@ -7,7 +7,6 @@
 
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "kernels/cuda/copy_mean.h"
 #include "server/gpu/kernel_table.h"
 #include "server/storage/device_row_store.h"
 
@@ -22,8 +21,7 @@ constexpr std::size_t kDistanceBytes = kernels::cuda::kCopyDistances * sizeof(Co
 // Weights, the row's scalar, the arrays of state; of those that a row does not have, no columns.
 std::array<kernels::MutableRows, 3> ArraysOf(const kernels::StepRows& rows, OptimizerKind rule) {
   const auto floats = [](float* base, std::uint32_t columns) {
-    return kernels::MutableRows{base, columns * sizeof(float), columns,
-                                kernels::Element::kFloat32};
+    return kernels::MutableRows{base, columns * sizeof(float), columns, kernels::Element::kFloat32};
   };
   const std::uint32_t elements = kernels::ElementStateArrays(rule) * rows.weights.columns;
   return {rows.weights, floats(rows.row_state, kernels::RowStateFloats(rule)),
@@ -121,11 +119,11 @@ absl::Status DeviceRowStore::QueueMeans(gpu::Stream& stream,
                                     .element = out[k].element};
     for (std::size_t c = 0; c < copies.size(); ++c) all.base[c] = ArraysOf(copies[c], rule)[k].base;
     const bool counts = k == 1 && TraitsOf(rule).state.row_counters > 0;
-    EMBLA_RETURN_IF_ERROR(stream.Launch(
-        "MeanOfCopies", kernels_.mean_of_copies, all, count,
-        counts ? CopyRule::kLargest : CopyRule::kMean,
-        kernels::Output{out[k].base, out[k].stride_bytes, out[k].element},
-        k == 0 ? distances : nullptr));
+    EMBLA_RETURN_IF_ERROR(
+        stream.Launch("MeanOfCopies", kernels_.mean_of_copies, all, count,
+                      counts ? CopyRule::kLargest : CopyRule::kMean,
+                      kernels::Output{out[k].base, out[k].stride_bytes, out[k].element},
+                      k == 0 ? distances : nullptr));
   }
   return absl::OkStatus();
 }

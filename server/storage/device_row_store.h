@@ -13,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "core/plan/plan.h"
 #include "core/plan/table_spec.h"
-#include "kernels/cuda/copy_mean.h"
 #include "kernels/initialize.h"
 #include "kernels/optimizer_step.h"
 #include "server/gpu/device.h"
@@ -23,6 +22,10 @@
 #include "server/storage/row_store.h"
 
 namespace embla {
+
+namespace kernels::cuda {
+struct CopyDistance;
+}  // namespace kernels::cuda
 
 class DeviceRowStore final : public RowStore {
  public:

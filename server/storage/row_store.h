@@ -90,7 +90,7 @@ struct ConstRowImages {
 
 // Copies of a store's rows, and which of them are averaged (kernels/copy_mean.h).
 struct RowCopies {
-  std::span<const kernels::StepRows> copies;  // As stores of one rectangle and table show them;
+  std::span<const kernels::StepRows> copies;  // Shown by stores of one rectangle and table;
   std::size_t own = 0;                        // this one is the store's.
   std::uint32_t first = 0;                    // Slots [first, first + count).
   std::uint32_t count = 0;
@@ -137,8 +137,8 @@ class RowStore {
     return absl::UnimplementedError("gradients are summed before they come");
   }
 
-  // Makes room for means of `count` rows at a time, and returns where kernels of other GPUs find all
-  // of them. Null: that is not on a GPU, or there is no room.
+  // Makes room for means of `count` rows at a time, and returns where kernels of other GPUs find
+  // all of them. Null: that is not on a GPU, or there is no room.
   virtual const kernels::StepRows* ShowRows(std::size_t /*count*/) { return nullptr; }
   // Computes the means of copies, and how far its own weights are from them; changes nothing.
   //

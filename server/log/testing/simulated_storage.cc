@@ -53,9 +53,12 @@ class SimulatedStorage::File final : public LogFile {
  public:
   File(SimulatedStorage& disk, Name inode) : disk_(disk), inode_(std::move(inode)) {}
 
-  absl::Status Append(std::span<const std::string_view> pieces) override {
+  absl::Status Append(std::size_t bytes, Source next) override {
     std::string data;
-    for (const std::string_view piece : pieces) data += piece;
+    for (auto pieces = next(); !pieces.empty(); pieces = next()) {
+      for (const std::string_view piece : pieces) data += piece;
+    }
+    EMBLA_CHECK(data.size() == bytes);
     const MutexLock lock(disk_.mu_);
     disk_.WaitAt(Gate::kWrite);
     // Such a file would mix old and new bytes in one sector after a crash.
