@@ -159,12 +159,14 @@ class Trainer {
     header.first_incomplete = header.seq;
     header.step = step_;
     header.claim = StepClaim{.table = kTable, .rank = rank_, .resumes = false, .units = units};
-    const int times = random() % 4 == 0 ? 2 : 1;
+    int times = 1;
+    {
+      MutexLock lock(mu_);
+      // A few at a time: each may be refused, and be sent twice again.
+      if (random() % 4 == 0 && open_ < kTwiceBelow) times = 2;
+      open_ += times;
+    }
     for (int i = 0; i < times; ++i) {
-      {
-        MutexLock lock(mu_);
-        ++open_;
-      }
       auto packed = Pack(header, all);
       cluster_.node(node).Update(std::move(packed.batch), std::move(packed.memory),
                                  absl::InfiniteFuture(),
@@ -175,6 +177,8 @@ class Trainer {
                                  });
     }
   }
+
+  static constexpr int kTwiceBelow = 16;
 
   LocalCluster& cluster_;
   const UnitMoves& moves_;
