@@ -10,7 +10,8 @@
 # records, one after the other, as a part of the time that they take with the journal. Where node,
 # client and the page cache share all cores it cannot be much over 1.
 #
-# EMBLA_ROUNDS: turns (default 5). EMBLA_REQUESTS: updates of 4096 ids, dim 64, per turn (200).
+# EMBLA_ROUNDS: turns (default 5). EMBLA_REQUESTS: updates of 4096 ids, dim 64, per turn (600: a
+# few tenths of a second). DIRECTORY must have room for 1.1 MB for each of them and each level.
 set -euo pipefail
 export LC_ALL=C
 
@@ -36,7 +37,7 @@ for level in "${levels[@]}"; do
   start_node "$level"
 done
 
-requests="${EMBLA_REQUESTS:-200}"
+requests="${EMBLA_REQUESTS:-600}"
 # cpu_ticks LEVEL: processor time of a node so far.
 cpu_ticks() { sed 's/.*) //' "/proc/${node_pid["$1"]}/stat" | awk '{ print $12 + $13 }'; }
 # updates LEVEL: rows per second of one turn, and the node's seconds of processor per million rows
