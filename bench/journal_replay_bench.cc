@@ -16,13 +16,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bench/warm_up.h"
 #include "core/base/check.h"
 #include "core/base/ids.h"
 #include "core/base/log.h"
@@ -186,14 +186,6 @@ std::uint64_t Write(LogStorage& storage, std::size_t bytes, std::size_t ids) {
     while (in_flight > 0) answered.Wait(mu);
   }
   return SumOf(*subject.node);
-}
-
-// Has the page cache take the files.
-void WarmUp(const std::string& directory) {
-  for (const auto& file : std::filesystem::directory_iterator(directory)) {
-    std::ifstream in(file.path());
-    std::ofstream("/dev/null") << in.rdbuf();
-  }
 }
 
 void Start(DirectoryLogStorage& storage, int rounds, std::uint64_t written,

@@ -18,13 +18,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/warm_up.h"
 #include "core/base/check.h"
 #include "core/base/ids.h"
 #include "server/journal/decision_record.h"
@@ -198,11 +198,7 @@ class Bench {
   // start: from the page cache or, as the log leaves it, from the disk.
   double Read(bool is_cached) const {
     static_cast<void>(Log(Durability::kWritten));
-    for (const auto& file : std::filesystem::directory_iterator(directory_)) {
-      if (!is_cached) break;
-      std::ifstream in(file.path());
-      std::ofstream("/dev/null") << in.rdbuf();
-    }
+    if (is_cached) WarmUp(directory_);
     auto storage = DirectoryLogStorage::Open(directory_);
     EMBLA_CHECK(storage.ok());
     std::size_t bytes = 0;
