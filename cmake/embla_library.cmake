@@ -65,18 +65,23 @@ function(embla_test_headers)
   endforeach()
 endfunction()
 
+# The sources of `target` in few, large compilations.
+function(embla_unity target)
+  if(EMBLA_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON
+      UNITY_BUILD_BATCH_SIZE ${EMBLA_UNITY})
+    # GCC 12 takes moved variants for uninitialized where much is inlined, sources for headers.
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized -Wno-subobject-linkage>)
+  endif()
+endfunction()
+
 # embla_library(<name> SRCS ... HDRS ... DEPS ... PRIVATE_DEPS ...)
 function(embla_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;HDRS;DEPS;PRIVATE_DEPS" ${ARGN})
   if(ARG_SRCS)
     add_library(embla_${name} STATIC ${ARG_SRCS})
-    if(EMBLA_UNITY)
-      set_target_properties(embla_${name} PROPERTIES UNITY_BUILD ON
-        UNITY_BUILD_BATCH_SIZE ${EMBLA_UNITY})
-      # GCC 12 takes moved variants for uninitialized where much is inlined, sources for headers.
-      target_compile_options(embla_${name} PRIVATE
-        $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized -Wno-subobject-linkage>)
-    endif()
+    embla_unity(embla_${name})
     set(scope PUBLIC)
     target_link_libraries(embla_${name} PRIVATE ${ARG_PRIVATE_DEPS})
   else()
@@ -139,6 +144,7 @@ function(embla_test name)
   endif()
   cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
+  embla_unity(${name})
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE embla_options ${ARG_DEPS} GTest::gmock GTest::gtest_main)

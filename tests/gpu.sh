@@ -87,7 +87,7 @@ emulated_tests=(cuda_emulated_test zch_cuda_emulated_test emulated_id_map_test)
 
 compile() {
   local options=(-S . -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DEMBLA_DEVICES_ONLY=ON
-    -DEMBLA_UNITY=16 -DEMBLA_BENCHMARKS=OFF "-DCMAKE_CUDA_COMPILER=$nvcc")
+    -DEMBLA_UNITY=64 -DEMBLA_BENCHMARKS=OFF "-DCMAKE_CUDA_COMPILER=$nvcc")
   if command -v ninja >/dev/null; then options+=(-G Ninja); fi
   if [[ -n "$prefix" ]]; then options+=("-DCMAKE_PREFIX_PATH=$prefix/usr"); fi
   if "$has_gpu" && ! "$compile_only"; then

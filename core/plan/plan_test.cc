@@ -14,7 +14,7 @@ using ::embla::testing::IsOk;
 using ::embla::testing::StatusIs;
 using ::testing::HasSubstr;
 
-NodeSpec Node(std::uint32_t id, std::uint32_t devices = 2) {
+NodeSpec NodeOf(std::uint32_t id, std::uint32_t devices = 2) {
   return {.id = NodeId{id},
           .name = "n" + std::to_string(id),
           .address = "127.0.0.1:700" + std::to_string(id),
@@ -42,7 +42,7 @@ TablePlan Quarters(std::uint32_t id = 1, std::string name = "t") {
 }
 
 Plan MakePlan(std::vector<TablePlan> tables) {
-  return Plan(PlanVersion{3}, "c", {Node(2), Node(1)}, std::move(tables));
+  return Plan(PlanVersion{3}, "c", {NodeOf(2), NodeOf(1)}, std::move(tables));
 }
 
 TEST(PlanFind, FindsByIdAndByName) {
@@ -114,25 +114,25 @@ TEST(PlanValidate, RefusesTheSameIdOrNameTwice) {
   TablePlan aside = Quarters(2, "a");
   aside.aside = true;
   EXPECT_THAT(MakePlan({Quarters(1, "a"), aside}).Validate(), IsOk());
-  EXPECT_THAT(Plan(PlanVersion{1}, "c", {Node(1), Node(1)}, {}).Validate(),
+  EXPECT_THAT(Plan(PlanVersion{1}, "c", {NodeOf(1), NodeOf(1)}, {}).Validate(),
               StatusIs(absl::StatusCode::kInvalidArgument));
-  NodeSpec twin = Node(2);
+  NodeSpec twin = NodeOf(2);
   twin.name = "n1";
-  EXPECT_THAT(Plan(PlanVersion{1}, "c", {Node(1), twin}, {}).Validate(),
+  EXPECT_THAT(Plan(PlanVersion{1}, "c", {NodeOf(1), twin}, {}).Validate(),
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(PlanValidate, RefusesNodesThatCannotBeReached) {
   for (const char* const address :
        {"", ":", "host", "host:", ":7000", "host:0", "host:65536", "host:1x", "ho st:1", "h\n:1"}) {
-    NodeSpec node = Node(1);
+    NodeSpec node = NodeOf(1);
     node.address = address;
     EXPECT_EQ(ValidateNode(node).code(), absl::StatusCode::kInvalidArgument) << address;
   }
-  NodeSpec node = Node(1);
+  NodeSpec node = NodeOf(1);
   node.address = "[::1]:7000";
   EXPECT_THAT(ValidateNode(node), IsOk());
-  EXPECT_THAT(ValidateNode(Node(1, 0)), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(ValidateNode(NodeOf(1, 0)), StatusIs(absl::StatusCode::kInvalidArgument));
   node.address = "unix:/run/embla/n0.sock";
   EXPECT_THAT(ValidateNode(node), IsOk());
 }

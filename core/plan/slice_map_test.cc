@@ -62,7 +62,7 @@ std::uint32_t OwnerByScan(const std::vector<Slice>& slices, std::int64_t row,
 
 TEST(SliceMapBuild, FindsTheOwnerThatALinearScanFinds) {
   for (unsigned seed = 0; seed < 60; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     std::vector<Slice> slices;
     CutAtRandom(MakeSlice(0, kRows, 0, kColumns), static_cast<int>(seed % 6), random, &slices);

@@ -6,7 +6,7 @@
 namespace embla::kernels {
 namespace {
 
-constexpr std::uint32_t kTestRows = 37;
+constexpr std::uint32_t kPooledRows = 37;
 
 class PoolConformance : public KernelSetTest {};
 INSTANTIATE_TEST_SUITE_P(Kernels, PoolConformance, testing::ValuesIn(KernelSets()), KernelSetName);
@@ -19,12 +19,12 @@ std::vector<std::uint32_t> Lengths(TestRandom& random) {
   return lengths;
 }
 
-void ExpectLikeReference(KernelSet& kernels, TestRandom& random, Element element,
-                         std::uint32_t columns, bool weighted) {
-  const TestTable table(random, element, kTestRows, columns);
+void ExpectPoolsLikeReference(KernelSet& kernels, TestRandom& random, Element element,
+                              std::uint32_t columns, bool weighted) {
+  const TestTable table(random, element, kPooledRows, columns);
   const auto lengths = Lengths(random);
   const auto slots =
-      random.Slots(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), kTestRows);
+      random.Slots(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), kPooledRows);
   const auto weights = random.Values(slots.size());
   const Bags bags{slots, lengths, weighted ? weights.data() : nullptr};
   const std::size_t stride = columns * 4 + random.Below(9);
@@ -40,15 +40,15 @@ TEST_P(PoolConformance, EqualsTheReferenceForEveryDimAndFormat) {
   TestRandom random(1);
   for (const std::uint32_t columns : kTestDims) {
     for (const Element element : kWeightElements) {
-      ExpectLikeReference(kernels(), random, element, columns, /*weighted=*/false);
-      ExpectLikeReference(kernels(), random, element, columns, /*weighted=*/true);
+      ExpectPoolsLikeReference(kernels(), random, element, columns, /*weighted=*/false);
+      ExpectPoolsLikeReference(kernels(), random, element, columns, /*weighted=*/true);
     }
   }
 }
 
 TEST_P(PoolConformance, EmptyBagsAreZerosAndNoBagsWriteNothing) {
   TestRandom random(2);
-  const TestTable table(random, Element::kFloat32, kTestRows, 3);
+  const TestTable table(random, Element::kFloat32, kPooledRows, 3);
   const std::uint32_t lengths[] = {0, 0};
   float out[] = {7, 7, 7, 7, 7, 7};
   kernels().Pool(table.rows(), {{}, lengths, nullptr}, {out, 12, Element::kFloat32});

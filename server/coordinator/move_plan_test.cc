@@ -22,9 +22,9 @@ namespace {
 using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kMemory = 1 << 20;
+constexpr std::int64_t kNodeMemory = 1 << 20;
 
-NodeSpec Node(std::uint32_t id, std::uint32_t devices, std::int64_t memory = kMemory) {
+NodeSpec NodeOf(std::uint32_t id, std::uint32_t devices, std::int64_t memory = kNodeMemory) {
   return {.id = NodeId{id},
           .name = "n" + std::to_string(id),
           .address = "h:1",
@@ -127,7 +127,7 @@ TEST(MovePlanReshard, MovesTheFewestUnitsAndBalancesToOne) {
     std::mt19937 random(seed);
     std::vector<NodeSpec> nodes;
     for (std::uint32_t n = 1; n <= 2 + random() % 4; ++n)
-      nodes.push_back(Node(n, 1 + random() % 3));
+      nodes.push_back(NodeOf(n, 1 + random() % 3));
     Plan plan(PlanVersion{1}, "c", nodes,
               {Table(1, RandomRequest(random), nodes, {}, 32 + random() % 100)});
     MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
@@ -165,9 +165,9 @@ TEST(MovePlanReshard, MovesTheFewestUnitsAndBalancesToOne) {
 }
 
 TEST(MovePlanReshard, OneMoreNodeTakesItsShareOnly) {
-  std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1), Node(3, 1)};
+  std::vector<NodeSpec> nodes = {NodeOf(1, 1), NodeOf(2, 1), NodeOf(3, 1)};
   const TablePlan table = Table(1, {.sharding = ShardingType::kRowWise}, nodes, {}, 4000, 8000);
-  nodes.push_back(Node(4, 1));
+  nodes.push_back(NodeOf(4, 1));
   const Plan plan(PlanVersion{1}, "c", nodes, {table});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   const auto moves = PlanReshard(scope, "t1", 4);
@@ -180,14 +180,14 @@ TEST(MovePlanReshard, OneMoreNodeTakesItsShareOnly) {
 }
 
 TEST(MovePlanReshard, BucketsOfAZchTableMoveWhole) {
-  std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1)};
+  std::vector<NodeSpec> nodes = {NodeOf(1, 1), NodeOf(2, 1)};
   TableSpec spec{.id = TableId{1}, .name = "t1", .rows = 6400, .dim = 16};
   spec.zch = ZchSpec{.buckets = 30};
   spec.rows = spec.zch->RoundUp(spec.rows);
   spec.SetDefaults();
   const auto table = PlaceTable(spec, {.sharding = ShardingType::kRowWise}, nodes, {});
   ASSERT_THAT(table, IsOk());
-  nodes.push_back(Node(3, 1));
+  nodes.push_back(NodeOf(3, 1));
   const Plan plan(PlanVersion{1}, "c", nodes, {*table});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   const auto moves = PlanReshard(scope, "t1", 3);
@@ -197,7 +197,7 @@ TEST(MovePlanReshard, BucketsOfAZchTableMoveWhole) {
 }
 
 TEST(MovePlanReshard, NothingMovesWhenAllIsWell) {
-  const std::vector<NodeSpec> nodes = {Node(1, 2), Node(2, 2)};
+  const std::vector<NodeSpec> nodes = {NodeOf(1, 2), NodeOf(2, 2)};
   const Plan plan(PlanVersion{1}, "c", nodes,
                   {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {})});
   const auto moves = PlanReshard({.plan = plan, .live = AllOf(nodes), .drained = {}}, "t1", 4);
@@ -206,10 +206,10 @@ TEST(MovePlanReshard, NothingMovesWhenAllIsWell) {
 }
 
 TEST(MovePlanReshard, NewDevicesAreSpreadOverNodes) {
-  std::vector<NodeSpec> nodes = {Node(1, 3)};
+  std::vector<NodeSpec> nodes = {NodeOf(1, 3)};
   const TablePlan table = Table(1, {.sharding = ShardingType::kTableWise}, nodes, {});
-  nodes.push_back(Node(2, 3));
-  nodes.push_back(Node(3, 3));
+  nodes.push_back(NodeOf(2, 3));
+  nodes.push_back(NodeOf(3, 3));
   const Plan plan(PlanVersion{1}, "c", nodes, {table});
   const auto moves = PlanReshard({.plan = plan, .live = AllOf(nodes), .drained = {}}, "t1", 3);
   ASSERT_THAT(moves, IsOk());
@@ -219,9 +219,9 @@ TEST(MovePlanReshard, NewDevicesAreSpreadOverNodes) {
 }
 
 TEST(MovePlanReshard, SaysWhyNot) {
-  std::vector<NodeSpec> nodes = {Node(1, 2), Node(2, 1, 20000)};
+  std::vector<NodeSpec> nodes = {NodeOf(1, 2), NodeOf(2, 1, 20000)};
   const TablePlan table = Table(1, {.sharding = ShardingType::kTableWise}, nodes, {});
-  const TablePlan copied = Table(2, {.sharding = ShardingType::kDataParallel}, {Node(1, 2)}, {});
+  const TablePlan copied = Table(2, {.sharding = ShardingType::kDataParallel}, {NodeOf(1, 2)}, {});
   const Plan plan(PlanVersion{1}, "c", nodes, {table, copied});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   EXPECT_EQ(PlanReshard(scope, "t9", 2).status().code(), absl::StatusCode::kNotFound);
@@ -231,7 +231,7 @@ TEST(MovePlanReshard, SaysWhyNot) {
 }
 
 TEST(MovePlanReshard, UnitsGoToOtherDevicesOfTheirNodeFirst) {
-  const std::vector<NodeSpec> nodes = {Node(1, 2), Node(2, 2)};
+  const std::vector<NodeSpec> nodes = {NodeOf(1, 2), NodeOf(2, 2)};
   const Plan plan(PlanVersion{1}, "c", nodes,
                   {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {})});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
@@ -250,9 +250,9 @@ TEST(MovePlanReshard, UnitsGoToOtherDevicesOfTheirNodeFirst) {
 }
 
 TEST(MovePlanReshard, NoDeviceIsGivenMoreThanItHas) {
-  std::vector<NodeSpec> nodes = {Node(1, 1)};
+  std::vector<NodeSpec> nodes = {NodeOf(1, 1)};
   const TablePlan table = Table(1, {.sharding = ShardingType::kTableWise}, nodes, {});
-  nodes.push_back(Node(2, 1, 1000));
+  nodes.push_back(NodeOf(2, 1, 1000));
   const Plan plan(PlanVersion{1}, "c", nodes, {table});
   const auto moves = PlanReshard({.plan = plan, .live = AllOf(nodes), .drained = {}}, "t1", 2);
   EXPECT_EQ(moves.status().code(), absl::StatusCode::kResourceExhausted);
@@ -260,7 +260,7 @@ TEST(MovePlanReshard, NoDeviceIsGivenMoreThanItHas) {
 }
 
 TEST(MovePlanReshard, ADeadNodeTakesNoPart) {
-  const std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1), Node(3, 1)};
+  const std::vector<NodeSpec> nodes = {NodeOf(1, 1), NodeOf(2, 1), NodeOf(3, 1)};
   const Plan plan(PlanVersion{1}, "c", nodes,
                   {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {})});
   const MoveScope scope{.plan = plan, .live = {NodeId{1}, NodeId{2}}, .drained = {}};
@@ -270,7 +270,7 @@ TEST(MovePlanReshard, ADeadNodeTakesNoPart) {
 }
 
 TEST(MovePlanMove, MovesWhatIsNotThereYet) {
-  const std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1)};
+  const std::vector<NodeSpec> nodes = {NodeOf(1, 1), NodeOf(2, 1)};
   const Plan plan(PlanVersion{1}, "c", nodes,
                   {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {})});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
@@ -299,7 +299,7 @@ TEST(MovePlanDrain, EmptiesTheNodeIfOthersHaveRoom) {
     std::vector<NodeSpec> nodes;
     const std::int64_t memory = 40'000 + static_cast<std::int64_t>(random() % 200'000);
     for (std::uint32_t n = 1; n <= 2 + random() % 4; ++n) {
-      nodes.push_back(Node(n, 1 + random() % 3, memory));
+      nodes.push_back(NodeOf(n, 1 + random() % 3, memory));
     }
     std::vector<TablePlan> tables;
     for (std::uint32_t t = 1; t <= 1 + random() % 4; ++t) {
@@ -328,7 +328,7 @@ TEST(MovePlanDrain, EmptiesTheNodeIfOthersHaveRoom) {
 }
 
 TEST(MovePlanDrain, SpreadsOverTheOtherHolders) {
-  const std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1), Node(3, 1)};
+  const std::vector<NodeSpec> nodes = {NodeOf(1, 1), NodeOf(2, 1), NodeOf(3, 1)};
   const Plan plan(PlanVersion{1}, "c", nodes,
                   {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {}, 300, 3000)});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
@@ -345,11 +345,11 @@ TEST(MovePlanOfGroups, AllCopiesMoveAndNodesThatCannotBeDividedTakeNone) {
   for (const std::uint32_t seed : embla::testing::TestSeeds(100)) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
-    std::vector<NodeSpec> nodes = {Node(1, 4), Node(2, 2)};
-    if (random() % 2 == 0) nodes.push_back(Node(3, 4));
+    std::vector<NodeSpec> nodes = {NodeOf(1, 4), NodeOf(2, 2)};
+    if (random() % 2 == 0) nodes.push_back(NodeOf(3, 4));
     const TablePlan table = Table(1, RandomRequest(random), nodes, {}, 40, 1000, 2);
-    nodes.push_back(Node(4, 3));
-    if (random() % 2 == 0) nodes.push_back(Node(5, 2));
+    nodes.push_back(NodeOf(4, 3));
+    if (random() % 2 == 0) nodes.push_back(NodeOf(5, 2));
     const Plan plan(PlanVersion{1}, "c", nodes, {table});
     const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
     const NodeId drained = nodes[random() % 2].id;
@@ -375,11 +375,11 @@ TEST(MovePlanOfGroups, AllCopiesMoveAndNodesThatCannotBeDividedTakeNone) {
 }
 
 TEST(MovePlanOfGroups, ADeviceIsNamedForGroup0AndRoomIsThatOfTheFullestCopy) {
-  std::vector<NodeSpec> nodes = {Node(1, 4)};
+  std::vector<NodeSpec> nodes = {NodeOf(1, 4)};
   const TablePlan table = Table(1, {.sharding = ShardingType::kTableWise}, nodes, {}, 64, 1000, 2);
-  nodes.push_back(Node(2, 4));
+  nodes.push_back(NodeOf(2, 4));
   nodes[1].devices[3].memory_bytes = 1000;
-  nodes.push_back(Node(3, 3));
+  nodes.push_back(NodeOf(3, 3));
   const Plan plan(PlanVersion{1}, "c", nodes, {table});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   const auto moves = PlanMove(scope, "t1", 0, 64, {NodeId{2}, 0});
@@ -398,7 +398,7 @@ TEST(MovePlanOfGroups, ADeviceIsNamedForGroup0AndRoomIsThatOfTheFullestCopy) {
 }
 
 TEST(MovePlanRebalance, UnevenRowsBecomeEvenOnTheirDevices) {
-  const std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1), Node(3, 1)};
+  const std::vector<NodeSpec> nodes = {NodeOf(1, 1), NodeOf(2, 1), NodeOf(3, 1)};
   TablePlan table = Table(1, {.sharding = ShardingType::kRowWise}, nodes, {}, 60, 600);
   std::vector<UnitCut> cuts = CutsOf(table);
   for (std::uint32_t granule = 20; granule < 38; ++granule) {
@@ -416,12 +416,12 @@ TEST(MovePlanRebalance, UnevenRowsBecomeEvenOnTheirDevices) {
 }
 
 TEST(MovePlanRebalance, WholeTablesLeaveTheFullestNode) {
-  std::vector<NodeSpec> nodes = {Node(1, 1)};
+  std::vector<NodeSpec> nodes = {NodeOf(1, 1)};
   std::vector<TablePlan> tables;
   for (std::uint32_t t = 1; t <= 4; ++t) {
     tables.push_back(Table(t, {.sharding = ShardingType::kTableWise}, nodes, tables));
   }
-  nodes.push_back(Node(2, 1));
+  nodes.push_back(NodeOf(2, 1));
   const Plan plan(PlanVersion{1}, "c", nodes, tables);
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   const auto moves = PlanRebalance(scope);
@@ -439,12 +439,12 @@ TEST(MovePlanRebalance, WholeTablesLeaveTheFullestNode) {
 
 // Rows of a table with one copy looked like those of any table, and became the job's units.
 TEST(MovePlanRebalance, RowsOfADataParallelTableOfOneCopyStay) {
-  std::vector<NodeSpec> nodes = {Node(1, 1)};
+  std::vector<NodeSpec> nodes = {NodeOf(1, 1)};
   std::vector<TablePlan> tables;
   for (std::uint32_t t = 1; t <= 4; ++t) {
     tables.push_back(Table(t, {.sharding = ShardingType::kDataParallel}, nodes, tables));
   }
-  nodes.push_back(Node(2, 1));
+  nodes.push_back(NodeOf(2, 1));
   const Plan plan(PlanVersion{1}, "c", nodes, tables);
   const auto moves = PlanRebalance({.plan = plan, .live = AllOf(nodes), .drained = {}});
   ASSERT_THAT(moves, IsOk());

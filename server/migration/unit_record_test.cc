@@ -10,15 +10,15 @@ namespace {
 using ::embla::testing::StatusIs;
 using ::testing::HasSubstr;
 
-constexpr NodeId kSource{1};
-constexpr NodeId kTarget{2};
+constexpr NodeId kFrom{1};
+constexpr NodeId kTo{2};
 
-UnitRecord Fresh() { return UnitRecord{.owner = kSource}; }
-UnitRecord Open() { return *Opened(Fresh(), kTarget); }
+UnitRecord Fresh() { return UnitRecord{.owner = kFrom}; }
+UnitRecord Open() { return *Opened(Fresh(), kTo); }
 
 TEST(UnitRecordChange, AHandOverChangesOwnerAndEpochAndRemembersTheMove) {
   const UnitRecord after = *HandedOver(Open(), MoveId{1});
-  EXPECT_EQ(after.owner, kTarget);
+  EXPECT_EQ(after.owner, kTo);
   EXPECT_EQ(after.epoch, UnitEpoch{2});
   EXPECT_EQ(after.committed, MoveId{1});
   EXPECT_EQ(after.phase, MovePhase::kNone);
@@ -26,9 +26,9 @@ TEST(UnitRecordChange, AHandOverChangesOwnerAndEpochAndRemembersTheMove) {
 
 TEST(UnitRecordChange, AbortKeepsTheOwnerAndTheNextMoveHasANewId) {
   const UnitRecord aborted = *Aborted(Open(), MoveId{1});
-  EXPECT_EQ(aborted.owner, kSource);
+  EXPECT_EQ(aborted.owner, kFrom);
   EXPECT_EQ(aborted.epoch, UnitEpoch{1});
-  EXPECT_EQ(Opened(aborted, kTarget)->move, MoveId{2});
+  EXPECT_EQ(Opened(aborted, kTo)->move, MoveId{2});
 }
 
 TEST(UnitRecordChange, AMoveEndsOnce) {
@@ -46,16 +46,16 @@ TEST(UnitRecordChange, WhatHasBecomeOfAnotherMoveIsRefused) {
 }
 
 TEST(UnitRecordChange, OpenNeedsAnEndedMove) {
-  EXPECT_TRUE(absl::IsFailedPrecondition(Opened(Open(), kTarget).status()));
-  EXPECT_EQ(Opened(*HandedOver(Open(), MoveId{1}), kSource)->source, kTarget);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Opened(Open(), kTo).status()));
+  EXPECT_EQ(Opened(*HandedOver(Open(), MoveId{1}), kFrom)->source, kTo);
 }
 
 TEST(UnitRecordChange, AMoveWithinANodeKeepsOwnerAndEpoch) {
-  const UnitRecord open = *Opened(Fresh(), kSource);
+  const UnitRecord open = *Opened(Fresh(), kFrom);
   EXPECT_TRUE(IsWithinNode(open));
   EXPECT_FALSE(IsWithinNode(Open()));
   const UnitRecord after = *HandedOver(open, MoveId{1});
-  EXPECT_EQ(after.owner, kSource);
+  EXPECT_EQ(after.owner, kFrom);
   EXPECT_EQ(after.epoch, UnitEpoch{1});
   EXPECT_EQ(after.committed, MoveId{1});
   EXPECT_TRUE(IsNewer(after, open));
@@ -75,7 +75,7 @@ TEST(UnitRecordSays, OnlyAnAbortOrALaterMoveEndsAMove) {
   EXPECT_FALSE(SaysAborted(Open(), MoveId{1}));
   EXPECT_TRUE(SaysAborted(*Aborted(Open(), MoveId{1}), MoveId{1}));
   EXPECT_FALSE(SaysAborted(*HandedOver(Open(), MoveId{1}), MoveId{1}));
-  EXPECT_TRUE(SaysAborted(*Opened(*Aborted(Open(), MoveId{1}), kTarget), MoveId{1}));
+  EXPECT_TRUE(SaysAborted(*Opened(*Aborted(Open(), MoveId{1}), kTo), MoveId{1}));
 }
 
 }  // namespace

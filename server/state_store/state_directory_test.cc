@@ -125,8 +125,8 @@ TEST_F(StateDirectoryTest, ACopyBesideAStoreAtWorkIsTheStateAfterOneCommit) {
   writer.join();
 }
 
-constexpr const char* kPoints[] = {"file.open",     "file.write",  "file.sync",
-                                   "file.truncate", "file.rename", "file.dir_sync"};
+constexpr const char* kFailingPoints[] = {"file.open",     "file.write",  "file.sync",
+                                          "file.truncate", "file.rename", "file.dir_sync"};
 
 TEST_F(StateDirectoryTest, TheCopyIsThereAsAWholeOrNotAtAll) {
   MakeStore();
@@ -137,8 +137,8 @@ TEST_F(StateDirectoryTest, TheCopyIsThereAsAWholeOrNotAtAll) {
     if (fs::exists(directory + "/copy")) return ExpectIsTheStore(directory + "/copy");
     EXPECT_EQ(acked, 0);
   };
-  embla::testing::FailEveryFileOperation(kPoints, copy, check);
-  embla::testing::DieAtEveryFileOperation(kPoints, copy, check);
+  embla::testing::FailEveryFileOperation(kFailingPoints, copy, check);
+  embla::testing::DieAtEveryFileOperation(kFailingPoints, copy, check);
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ prepare_native() {
   # The same options as preset release, and the same depth in the tree: the compiler's cache then
   # has all but the module.
   cmake -S . -B build/python-module -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DEMBLA_UNITY=16 -DEMBLA_PYTHON_PACKAGE=ON -DEMBLA_CLIENT_ONLY=ON -DEMBLA_CUDA=OFF \
+    -DEMBLA_UNITY=64 -DEMBLA_PYTHON_PACKAGE=ON -DEMBLA_CLIENT_ONLY=ON -DEMBLA_CUDA=OFF \
     -DEMBLA_TESTS=OFF -DEMBLA_BENCHMARKS=OFF -DPython_EXECUTABLE="$folder/venv/bin/python" \
     > "$folder/configure.log" || {
     cat "$folder/configure.log"

@@ -16,8 +16,8 @@ using ::embla::testing::IsOk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<NodeSpec> Nodes(std::uint32_t nodes, std::uint32_t devices,
-                            std::int64_t memory_bytes = std::int64_t{1} << 32) {
+std::vector<NodeSpec> NodesOf(std::uint32_t nodes, std::uint32_t devices,
+                              std::int64_t memory_bytes = std::int64_t{1} << 32) {
   std::vector<NodeSpec> result;
   for (std::uint32_t i = 0; i < nodes; ++i) {
     result.push_back(
@@ -31,7 +31,7 @@ std::vector<NodeSpec> Nodes(std::uint32_t nodes, std::uint32_t devices,
 
 TEST(TopologyOf, MeasuresDevicesAgainstTheFastestOne) {
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;
-  std::vector<NodeSpec> nodes = Nodes(2, 2);
+  std::vector<NodeSpec> nodes = NodesOf(2, 2);
   EXPECT_EQ(TopologyOf(nodes, {}).hosts[1].devices[1].slowdown, 1.0);
   nodes[0].devices[0] = {.kind = DeviceKind::kGpu,
                          .memory_bytes = kGiB,
@@ -53,7 +53,7 @@ TEST(TopologyOf, MeasuresDevicesAgainstTheFastestOne) {
   EXPECT_EQ(TopologyOf(nodes, {}).bandwidth.intra_host, Bandwidths().host_to_device);
 }
 
-TableSpec Spec(const std::string& name, std::int64_t rows, std::uint32_t dim) {
+TableSpec SpecOf(const std::string& name, std::int64_t rows, std::uint32_t dim) {
   TableSpec spec{.id = TableId{1}, .name = name, .rows = rows, .dim = dim};
   spec.SetDefaults();
   return spec;
@@ -63,9 +63,9 @@ TableSpec Spec(const std::string& name, std::int64_t rows, std::uint32_t dim) {
 TEST(ClusterProblem, ChoicesOfPlacedTablesPlaceThemAgain) {
   std::mt19937 random(20260101);
   for (int round = 0; round < 300; ++round) {
-    const std::vector<NodeSpec> nodes = Nodes(1 + random() % 3, 1 + random() % 4);
+    const std::vector<NodeSpec> nodes = NodesOf(1 + random() % 3, 1 + random() % 4);
     const auto type = static_cast<ShardingType>(2 + random() % 6);
-    TableSpec spec = Spec("t", 1 + random() % 5000, 4 * (1 + random() % 16));
+    TableSpec spec = SpecOf("t", 1 + random() % 5000, 4 * (1 + random() % 16));
     const PlacementRequest request{.sharding = type, .min_partition = 8};
     const absl::StatusOr<TablePlan> table = PlaceTable(spec, request, nodes, {});
     ASSERT_THAT(table, IsOk());
@@ -88,7 +88,7 @@ TEST(ClusterProblem, ChoicesOfPlacedTablesPlaceThemAgain) {
 
 // The planner's price of a ZCH table is what nodes allocate: with what is known of each slot's id.
 TEST(ClusterProblem, PricesOfZchTablesCountTheirSlots) {
-  const std::vector<NodeSpec> nodes = Nodes(1, 1);
+  const std::vector<NodeSpec> nodes = NodesOf(1, 1);
   TableSpec spec = {.id = TableId{1}, .name = "users", .rows = 1024, .dim = 16};
   spec.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
   spec.zch = ZchSpec{.buckets = 2};
@@ -104,8 +104,8 @@ TEST(ClusterProblem, PricesOfZchTablesCountTheirSlots) {
 }
 
 TEST(ClusterProblem, WhatThePlannerCannotExpressTakesMemory) {
-  const std::vector<NodeSpec> nodes = Nodes(2, 2, 1'000'000);
-  const TableSpec spec = Spec("t", 1000, 16);
+  const std::vector<NodeSpec> nodes = NodesOf(2, 2, 1'000'000);
+  const TableSpec spec = SpecOf("t", 1000, 16);
   const auto table = PlaceTable(spec, {.sharding = ShardingType::kDataParallel}, nodes, {});
   ASSERT_THAT(table, IsOk());
   const Cluster cluster = ClusterOf(nodes, {*table});
@@ -116,7 +116,7 @@ TEST(ClusterProblem, WhatThePlannerCannotExpressTakesMemory) {
 }
 
 TEST(ClusterProblem, PlansThatAClusterCannotHaveAreRefused) {
-  const Problem problem = ClusterOf(Nodes(1, 1), {}).problem;
+  const Problem problem = ClusterOf(NodesOf(1, 1), {}).problem;
   Choice choice;
   choice.cut = {.type = ShardingType::kTableWise, .kernel = Kernel::kHost, .width = 8};
   EXPECT_THAT(std::string(PlacementOf(problem, "t", choice).status().message()),
@@ -127,11 +127,11 @@ TEST(ClusterProblem, PlansThatAClusterCannotHaveAreRefused) {
 }
 
 TEST(ClusterProblem, ThePlanAsItIsKeepsEveryTableWhereItIs) {
-  const std::vector<NodeSpec> nodes = Nodes(2, 2);
+  const std::vector<NodeSpec> nodes = NodesOf(2, 2);
   std::vector<TablePlan> tables;
   for (const ShardingType type : {ShardingType::kTableWise, ShardingType::kRowWise,
                                   ShardingType::kTableRowWise, ShardingType::kColumnWise}) {
-    TableSpec spec = Spec("t" + std::to_string(tables.size()), 1000, 16);
+    TableSpec spec = SpecOf("t" + std::to_string(tables.size()), 1000, 16);
     spec.id = TableId{static_cast<std::uint32_t>(tables.size() + 1)};
     const auto table =
         PlaceTable(spec, {.sharding = type, .min_partition = 4}, nodes, TableList(tables));
