@@ -68,13 +68,14 @@ class GrpcNodeChannel final : public NodeChannel {
         reads_channel_(MakeChannelOf(address, options)),
         data_(reads_channel_),
         inspect_(reads_channel_) {
-    DataSocketOptions sockets{.node = options.name,
-                              .on_this_host = options.transport == Transport::kAuto};
+    DataSocketOptions sockets;
+    sockets.taker = {.node = {.role = Role::kNode, .name = options.name},
+                     .on_this_host = options.transport == Transport::kAuto};
     // Without memory for it, calls go by gRPC.
     if (absl::StatusOr<TlsContext> context = ClientContext(options.tls);
         context.ok() && options.transport != Transport::kStream) {
       sockets.poller = options.poller;
-      sockets.tls = *std::move(context);
+      sockets.taker.tls = *std::move(context);
     }
     for (int i = 0; i < options.connections; ++i) {
       // ReadRows shares the first connection.

@@ -1,15 +1,7 @@
 #include "client/transport/stream_connection.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <deque>
 #include <string>
 #include <utility>
@@ -17,11 +9,8 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/client_callback.h>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "client/transport/request_bytes.h"
-#include "core/base/file_descriptor.h"
 #include "core/base/retry_hint.h"
 #include "core/base/text.h"
 #include "core/socket/frame_socket.h"
@@ -69,52 +58,6 @@ wire::SplitMessage Encode(const wire::StreamCall& call, DataRequest& request) {
 std::uint32_t MillisecondsUntil(absl::Time deadline, absl::Time now) {
   const std::int64_t left = absl::ToInt64Milliseconds(deadline - now);
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(left, 1, 0xffffffff));
-}
-
-// Not open: it cannot be reached from here.
-FileDescriptor ConnectTo(int family, const void* address, std::size_t bytes) {
-  FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.is_open()) return {};
-  const int connected = ::connect(socket.number(), static_cast<const sockaddr*>(address),
-                                  static_cast<socklen_t>(bytes));
-  if (connected != 0 && errno != EINPROGRESS) return {};
-  return socket;
-}
-
-FileDescriptor ConnectToUnix(const std::string& address) {
-  sockaddr_un name{};
-  if (!address.starts_with("@") || address.size() > sizeof(name.sun_path)) return {};
-  name.sun_family = AF_UNIX;
-  std::memcpy(name.sun_path + 1, address.data() + 1, address.size() - 1);
-  return ConnectTo(AF_UNIX, &name, offsetof(sockaddr_un, sun_path) + address.size());
-}
-
-// `peer` is gRPC's name of the other end of a connection: ipv4:1.2.3.4:50, ipv6:%5B::1%5D:50.
-FileDescriptor ConnectToPort(const std::string& peer) {
-  const std::string plain =
-      absl::StrReplaceAll(peer, {{"%5B", ""}, {"%5D", ""}, {"[", ""}, {"]", ""}});
-  const std::size_t begin = plain.find(':');
-  const std::size_t end = plain.rfind(':');
-  int port = 0;
-  if (begin == end || !absl::SimpleAtoi(plain.substr(end + 1), &port)) return {};
-  const std::string host = plain.substr(begin + 1, end - begin - 1);
-  FileDescriptor socket;
-  sockaddr_in v4{};
-  sockaddr_in6 v6{};
-  if (::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(static_cast<std::uint16_t>(port));
-    socket = ConnectTo(AF_INET, &v4, sizeof(v4));
-  } else if (::inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(static_cast<std::uint16_t>(port));
-    socket = ConnectTo(AF_INET6, &v6, sizeof(v6));
-  }
-  const int on = 1;
-  if (socket.is_open()) {
-    ::setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  }
-  return socket;
 }
 
 }  // namespace
@@ -339,19 +282,8 @@ StreamConnection::Socket* StreamConnection::OpenSocket() {
 
 void StreamConnection::TakeOffer(Stream& stream, const wire::DataSocketOffer& offer) {
   if (options_.poller == nullptr) return;
-  FileDescriptor connected;
-  std::unique_ptr<Link> link;
-  if (options_.on_this_host) connected = ConnectToUnix(offer.address);
-  if (connected.is_open()) {
-    link = std::make_unique<Link>(std::move(connected));
-  } else if (offer.by_port) {
-    connected = ConnectToPort(stream.peer());
-    if (!connected.is_open()) return;
-    link = Link::ToServer(std::move(connected), options_.tls,
-                          {.role = Role::kNode, .name = options_.node});
-  } else {
-    return;
-  }
+  std::unique_ptr<Link> link = LinkTo(offer, stream.peer(), options_.taker);
+  if (link == nullptr) return;
   std::shared_ptr<FrameSocket> opened;
   {
     MutexLock lock(mu_);

@@ -28,7 +28,7 @@
 #include "client/transport/pending_calls.h"
 #include "client/transport/timer.h"
 #include "core/base/mutex.h"
-#include "core/socket/link.h"
+#include "core/socket/connect.h"
 #include "core/socket/poller.h"
 #include "core/wire/reply_codec.h"
 
@@ -36,9 +36,7 @@ namespace embla::client {
 
 struct DataSocketOptions {
   Poller* poller = nullptr;  // Not owned; outlives the connection. Null: no data sockets.
-  TlsContext tls = nullptr;  // For the node's port; null: plaintext.
-  std::string node = {};     // Over TLS, its name; empty: any node.
-  bool on_this_host = true;  // By a unix socket, where it can be reached.
+  OfferTaker taker = {};
 };
 
 // Thread safety: every method may be called from any thread.

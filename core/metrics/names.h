@@ -61,7 +61,9 @@ inline constexpr MetricInfo kMetrics[] = {
     {"embla_trace_lines_dropped_total", kCounter,
      "Lines about sampled requests that were not logged, beyond 1,000 a second."},
     {"embla_streams", kGauge, "Data streams open now."},
-    {"embla_data_sockets", kGauge, "Data sockets open now: streams that go on without gRPC."},
+    {"embla_data_sockets", kGauge,
+     "Data sockets open now: streams that go on without gRPC, and other nodes that send updates of "
+     "copies."},
     {"embla_connections", kGauge, "Connections open now, of all listeners."},
     {"embla_connections_refused_total",
      kCounter,

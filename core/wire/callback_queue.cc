@@ -1,9 +1,12 @@
 #include "core/wire/callback_queue.h"
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <utility>
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
@@ -38,6 +41,16 @@ void KeepCallbackQueue() {
   alignas(QueueUser) static std::byte memory[sizeof(QueueUser)];
   static const auto* const user = new (memory) QueueUser;
   static_cast<void>(user);
+}
+
+void RunLater(absl::Duration delay, std::function<void()> task) {
+  KeepCallbackQueue();
+  auto* const alarm = new grpc::Alarm;
+  alarm->Set(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(delay),
+             [alarm, task = std::move(task)](bool) {
+               task();
+               delete alarm;
+             });
 }
 
 }  // namespace embla::wire

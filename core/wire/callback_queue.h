@@ -1,6 +1,10 @@
 // The queue that gRPC's callback API shares in a process.
 #pragma once
 
+#include <functional>
+
+#include "absl/time/time.h"
+
 namespace embla::wire {
 
 // Keeps gRPC's callback queue alive until the process ends. Called before the first channel or
@@ -11,5 +15,8 @@ namespace embla::wire {
 // that channel's last call then touches the queue after it is gone ("assertion failed: prior > 0").
 // A client that drops its only connection, to make another one, would crash now and then.
 void KeepCallbackQueue();
+
+// Runs `task` on a thread of the queue, after `delay`. It must not block.
+void RunLater(absl::Duration delay, std::function<void()> task);
 
 }  // namespace embla::wire

@@ -273,21 +273,14 @@ absl::StatusOr<int> ReadNested(FieldReader& reader, std::span<const NestedMessag
       EMBLA_RETURN_IF_ERROR(reader.Skip(field, reader.size()));
       continue;
     }
-    const bool is_repeated = target->begin != nullptr;
-    if (!is_repeated && found != 0 && found != target->number) {
+    if (found != 0 && found != target->number) {
       return Malformed("two members of a oneof", reader.position());
     }
-    if (is_repeated) {
-      target->small->Clear();
-      EMBLA_RETURN_IF_ERROR(target->begin(field.size));
-    } else {
-      found = target->number;
-    }
+    found = target->number;
     std::string small;
     EMBLA_RETURN_IF_ERROR(
         reader.ReadFields(reader.position() + field.size, target->large_numbers, small));
     EMBLA_RETURN_IF_ERROR(Merge(small, limits, *target->small));
-    if (is_repeated) EMBLA_RETURN_IF_ERROR(target->end());
   }
   return found;
 }
@@ -364,18 +357,6 @@ grpc::ByteBuffer Join(const SplitMessage& message) {
 grpc::ByteBuffer EncodeNested(const MessageLite& envelope, int number, const MessageLite& small,
                               const std::vector<LargeField>& fields) {
   return Join(Split(envelope, number, small, fields));
-}
-
-grpc::ByteBuffer EncodeNested(const MessageLite& envelope, std::span<const Submessage> nested) {
-  SliceWriter writer;
-  envelope.AppendToString(&writer.text());
-  for (const Submessage& message : nested) {
-    AppendDelimited(message.number, message.small->ByteSizeLong() + EncodedBytes(message.fields),
-                    writer.text());
-    message.small->AppendToString(&writer.text());
-    for (const LargeField& field : message.fields) writer.Append(field);
-  }
-  return writer.Finish();
 }
 
 absl::Status DecodeText(std::string_view text, const DecodeLimits& limits, MessageLite& message) {

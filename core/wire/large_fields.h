@@ -69,15 +69,6 @@ grpc::ByteBuffer EncodeNested(const google::protobuf::MessageLite& envelope, int
                               const google::protobuf::MessageLite& small,
                               const std::vector<LargeField>& fields);
 
-// One of several submessages of an envelope.
-struct Submessage {
-  int number = 0;
-  const google::protobuf::MessageLite* small = nullptr;  // Not owned.
-  std::vector<LargeField> fields;
-};
-grpc::ByteBuffer EncodeNested(const google::protobuf::MessageLite& envelope,
-                              std::span<const Submessage> nested);
-
 struct DecodeLimits {
   std::size_t large_bytes_max = std::size_t{256} << 20;  // All large fields together.
   std::size_t small_bytes_max = std::size_t{4} << 20;
@@ -107,15 +98,10 @@ struct NestedMessage {
   std::span<const int> large_numbers;
   // Not owned. All its other fields are parsed into it.
   google::protobuf::MessageLite* small = nullptr;
-  // Set for a submessage that may occur several times, beside the oneof's: called before each one,
-  // which has `bytes` bytes, and behind it; `small` then has its fields alone.
-  std::function<absl::Status(std::size_t bytes)> begin = nullptr;
-  std::function<absl::Status()> end = nullptr;
 };
 
 // Like DecodeMessage, for an envelope: fills `envelope` first, then the one of `nested` that
-// occurs, and returns its number, or 0 when none does. InvalidArgument when several occur. Of those
-// that may occur several times, all are decoded, in their order, and their number is not returned.
+// occurs, and returns its number, or 0 when none does. InvalidArgument when several occur.
 absl::StatusOr<int> DecodeNested(grpc::ByteBuffer& bytes, std::span<const NestedMessage> nested,
                                  const PlaceField& place, const DecodeLimits& limits,
                                  google::protobuf::MessageLite& envelope);

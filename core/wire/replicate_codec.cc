@@ -1,14 +1,13 @@
 #include "core/wire/replicate_codec.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/wire/large_fields.h"
 #include "core/wire/request_memory.h"
 #include "core/wire/request_messages.h"
+#include "core/wire/status_codec.h"
 #include "embla/v1/data.pb.h"
 
 namespace embla::wire {
@@ -46,24 +45,65 @@ absl::StatusOr<std::vector<ReplicateWindow>> FromMessage(
   return windows;
 }
 
+// A message's head; what it brings is to follow. Errors: InvalidArgument.
+absl::StatusOr<ReplicateCall> Begin(const v1::ReplicateRequest& envelope) {
+  if (envelope.reign() == 0) return absl::InvalidArgumentError("reign is 0");
+  if (envelope.more_updates_size() > 0) {
+    return absl::InvalidArgumentError("more than one update in a message");
+  }
+  ReplicateCall call;
+  call.head = {.table = TableId{envelope.table_id()},
+               .reign = envelope.reign(),
+               .order = envelope.order(),
+               .plan_version = PlanVersion{envelope.plan_version()},
+               .term = PlanVersion{envelope.term()},
+               .life = envelope.life(),
+               .serves = envelope.serves(),
+               .peer = {.nonce = envelope.peer().nonce(),
+                        .node = envelope.peer().node(),
+                        .token = envelope.peer().token()}};
+  return call;
+}
+
+absl::StatusOr<ReplicateCall> ToUpdate(const v1::ReplicateRequest& message,
+                                       const RequestLimits& limits) {
+  if (!message.has_update()) {
+    return absl::InvalidArgumentError("only updates of copies go by a data socket");
+  }
+  EMBLA_ASSIGN_OR_RETURN(ReplicateCall call, Begin(message));
+  call.kind = ReplicateCall::Kind::kUpdate;
+  EMBLA_ASSIGN_OR_RETURN(call.update, detail::ToCall(message.update(), limits));
+  return call;
+}
+
+v1::ReplicateReply ToMessage(const ReplicateAck& ack) {
+  v1::ReplicateReply message;
+  message.set_order(ack.order);
+  message.set_need_snapshot(ack.need_snapshot);
+  message.set_life(ack.life);
+  message.set_gone(ack.gone);
+  message.set_early_max(ack.early_max);
+  return message;
+}
+
+ReplicateAck FromMessage(const v1::ReplicateReply& message) {
+  return {.order = message.order(),
+          .need_snapshot = message.need_snapshot(),
+          .life = message.life(),
+          .gone = message.gone(),
+          .early_max = message.early_max()};
+}
+
 }  // namespace
 
 grpc::ByteBuffer EncodeReplicateProbe(const ReplicateHead& head) {
   return EncodeMessage(Envelope(head), {});
 }
 
-grpc::ByteBuffer EncodeReplicateUpdates(const ReplicateHead& head,
-                                        std::span<const ReplicateUpdate> updates) {
-  std::vector<v1::UpdateRequest> small;
-  small.reserve(updates.size());
-  std::vector<Submessage> nested;
-  for (const ReplicateUpdate& update : updates) {
-    small.push_back(detail::SmallPart(update.batch));
-    nested.push_back({nested.empty() ? v1::ReplicateRequest::kUpdateFieldNumber
-                                     : v1::ReplicateRequest::kMoreUpdatesFieldNumber,
-                      &small.back(), detail::LargeFields(update.payload)});
-  }
-  return EncodeNested(Envelope(head), nested);
+grpc::ByteBuffer EncodeReplicateUpdate(const ReplicateHead& head, const UpdateBatch& batch,
+                                       const UpdatePayload& payload) {
+  return EncodeNested(Envelope(head), v1::ReplicateRequest::kUpdateFieldNumber,
+                      detail::SmallPart(batch), detail::LargeFields(payload));
 }
 
 grpc::ByteBuffer EncodeReplicateSnapshot(const ReplicateHead& head, ReplicateSnapshot snapshot) {
@@ -85,61 +125,25 @@ absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, Bu
   v1::ReplicateRequest envelope;
   v1::UpdateRequest update;
   v1::SnapshotChunk snapshot;
-  ReplicateCall call;
-  std::optional<RequestMemory> memory;  // Holds the update that is being read.
-  const auto begin_update = [&](std::size_t bytes_of_it) {
-    memory.emplace(pool, std::min(bytes_of_it, limits.request_bytes_max));
-    return absl::OkStatus();
-  };
-  bool has_first = false;
-  const auto begin_first = [&](std::size_t bytes_of_it) -> absl::Status {
-    has_first = true;
-    if (call.updates.empty()) return begin_update(bytes_of_it);
-    return absl::InvalidArgumentError("the first update is not the first");
-  };
-  const auto begin_another = [&](std::size_t bytes_of_it) -> absl::Status {
-    if (call.updates.size() < kReplicateUpdatesMax) return begin_update(bytes_of_it);
-    return absl::InvalidArgumentError(
-        absl::StrCat("more than ", kReplicateUpdatesMax, " updates in one message"));
-  };
-  const auto end_update = [&]() -> absl::Status {
-    EMBLA_ASSIGN_OR_RETURN(UpdateCall decoded, detail::ToCall(update, *std::move(memory), limits));
-    call.updates.push_back(std::move(decoded));
-    return absl::OkStatus();
-  };
   const NestedMessage payloads[] = {
-      {v1::ReplicateRequest::kUpdateFieldNumber, detail::kUpdateLarge, &update, begin_first,
-       end_update},
-      {v1::ReplicateRequest::kMoreUpdatesFieldNumber, detail::kUpdateLarge, &update, begin_another,
-       end_update},
+      {v1::ReplicateRequest::kUpdateFieldNumber, detail::kUpdateLarge, &update},
       {v1::ReplicateRequest::kSnapshotFieldNumber, kSnapshotLarge, &snapshot}};
+  RequestMemory memory(pool, std::min(bytes.Length(), limits.request_bytes_max));
+  Buffer row_block;
   const PlaceField place = [&](int number, std::size_t size) -> absl::StatusOr<std::byte*> {
-    if (number != v1::SnapshotChunk::kRowBlockFieldNumber) return memory->Place(number, size);
-    call.snapshot.row_block = pool.Take(size);
-    return call.snapshot.row_block.data();
+    if (number != v1::SnapshotChunk::kRowBlockFieldNumber) return memory.Place(number, size);
+    row_block = pool.Take(size);
+    return row_block.data();
   };
   EMBLA_ASSIGN_OR_RETURN(const int number,
                          DecodeNested(bytes, payloads, place, detail::LimitsFor(limits), envelope));
-  call.head = {.table = TableId{envelope.table_id()},
-               .reign = envelope.reign(),
-               .order = envelope.order(),
-               .plan_version = PlanVersion{envelope.plan_version()},
-               .term = PlanVersion{envelope.term()},
-               .life = envelope.life(),
-               .serves = envelope.serves(),
-               .peer = {.nonce = envelope.peer().nonce(),
-                        .node = envelope.peer().node(),
-                        .token = envelope.peer().token()}};
-  if (call.head.reign == 0) {
-    return absl::InvalidArgumentError("reign is 0");
-  }
-  if (!call.updates.empty()) {
-    if (!has_first) return absl::InvalidArgumentError("other updates without a first one");
+  EMBLA_ASSIGN_OR_RETURN(ReplicateCall call, Begin(envelope));
+  if (number == v1::ReplicateRequest::kUpdateFieldNumber) {
     call.kind = ReplicateCall::Kind::kUpdate;
-  }
-  if (number == v1::ReplicateRequest::kSnapshotFieldNumber) {
-    if (!call.updates.empty()) return absl::InvalidArgumentError("an update and a snapshot");
+    EMBLA_ASSIGN_OR_RETURN(call.update, detail::ToCall(update, std::move(memory), limits));
+  } else if (number == v1::ReplicateRequest::kSnapshotFieldNumber) {
     call.kind = ReplicateCall::Kind::kSnapshot;
+    call.snapshot.row_block = std::move(row_block);
     call.snapshot.first = snapshot.first();
     call.snapshot.last = snapshot.last();
     EMBLA_ASSIGN_OR_RETURN(call.snapshot.windows, FromMessage(snapshot.windows()));
@@ -148,14 +152,7 @@ absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, Bu
 }
 
 grpc::ByteBuffer EncodeReplicateReply(const ReplicateAck& ack) {
-  v1::ReplicateReply message;
-  message.set_order(ack.order);
-  message.set_need_snapshot(ack.need_snapshot);
-  message.set_life(ack.life);
-  message.set_gone(ack.gone);
-  message.set_early_max(ack.early_max);
-  message.set_updates_max(ack.updates_max);
-  return EncodeMessage(message, {});
+  return EncodeMessage(ToMessage(ack), {});
 }
 
 absl::StatusOr<ReplicateAck> DecodeReplicateReply(grpc::ByteBuffer& bytes) {
@@ -166,12 +163,45 @@ absl::StatusOr<ReplicateAck> DecodeReplicateReply(grpc::ByteBuffer& bytes) {
         return absl::InternalError("no large fields");
       },
       {}, message));
-  return ReplicateAck{.order = message.order(),
-                      .need_snapshot = message.need_snapshot(),
-                      .life = message.life(),
-                      .gone = message.gone(),
-                      .early_max = message.early_max(),
-                      .updates_max = message.updates_max()};
+  return FromMessage(message);
+}
+
+Frame EncodeReplicateFrame(const ReplicateOrder& order, const ReplicateHead& head,
+                           const UpdateBatch& batch, const UpdatePayload& payload) {
+  v1::ReplicateRequest envelope = Envelope(head);
+  envelope.set_sequence(order.sequence);
+  envelope.set_deadline_ms(order.deadline_ms);
+  return MakeFrame(Split(envelope, v1::ReplicateRequest::kUpdateFieldNumber,
+                         detail::SmallPart(batch), detail::LargeFields(payload)));
+}
+
+absl::StatusOr<ReplicateText> DecodeReplicateText(std::string_view text,
+                                                  const RequestLimits& limits) {
+  v1::ReplicateRequest message;
+  EMBLA_RETURN_IF_ERROR(DecodeText(text, detail::LimitsFor(limits), message));
+  return ReplicateText{
+      .order = {.sequence = message.sequence(), .deadline_ms = message.deadline_ms()},
+      .call = ToUpdate(message, limits)};
+}
+
+Frame EncodeReplicateAnswer(const ReplicateAnswer& answer) {
+  v1::ReplicateReply message;
+  if (answer.ack.ok()) {
+    message = ToMessage(*answer.ack);
+  } else {
+    message.set_code(static_cast<std::int32_t>(answer.ack.status().code()));
+    message.set_message(StatusMessage(answer.ack.status()));
+  }
+  message.set_sequence(answer.sequence);
+  return MakeFrame(message.SerializeAsString());
+}
+
+absl::StatusOr<ReplicateAnswer> DecodeReplicateAnswer(std::string_view text) {
+  v1::ReplicateReply message;
+  EMBLA_RETURN_IF_ERROR(DecodeText(text, {}, message));
+  ReplicateAnswer answer{.sequence = message.sequence(), .ack = FromMessage(message)};
+  if (message.code() != 0) answer.ack = StatusFromCode(message.code(), message.message());
+  return answer;
 }
 
 }  // namespace embla::wire

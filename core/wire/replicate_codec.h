@@ -3,7 +3,7 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
+#include <string_view>
 #include <vector>
 
 #include <grpcpp/support/byte_buffer.h>
@@ -12,6 +12,7 @@
 #include "core/base/buffer.h"
 #include "core/base/ids.h"
 #include "core/rows/request.h"
+#include "core/wire/frame.h"
 #include "core/wire/peer_proof.h"
 #include "core/wire/request_codec.h"
 
@@ -37,13 +38,8 @@ struct ReplicateWindow {
 
 // Neither update nor snapshot: asks only where the replica is.
 grpc::ByteBuffer EncodeReplicateProbe(const ReplicateHead& head);
-struct ReplicateUpdate {
-  const UpdateBatch& batch;  // Views what `payload` has.
-  UpdatePayload payload;
-};
-// One at `head.order`, and those that follow it. Requires: at least one.
-grpc::ByteBuffer EncodeReplicateUpdates(const ReplicateHead& head,
-                                        std::span<const ReplicateUpdate> updates);
+grpc::ByteBuffer EncodeReplicateUpdate(const ReplicateHead& head, const UpdateBatch& batch,
+                                       const UpdatePayload& payload);
 struct ReplicateSnapshot {
   Buffer row_block;
   bool first = false;
@@ -57,11 +53,9 @@ struct ReplicateCall {
 
   ReplicateHead head;
   Kind kind = Kind::kProbe;
-  std::vector<UpdateCall> updates;  // kUpdate: that at head.order, and those that follow it.
-  ReplicateSnapshot snapshot;       // kSnapshot.
+  UpdateCall update;           // kUpdate.
+  ReplicateSnapshot snapshot;  // kSnapshot.
 };
-// Most updates of one request.
-inline constexpr std::size_t kReplicateUpdatesMax = 64;
 // Errors: InvalidArgument.
 absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
                                                      const RequestLimits& limits);
@@ -72,9 +66,31 @@ struct ReplicateAck {
   std::uint64_t life = 0;
   bool gone = false;
   std::uint64_t early_max = 0;
-  std::uint64_t updates_max = 0;
 };
 grpc::ByteBuffer EncodeReplicateReply(const ReplicateAck& ack);
 absl::StatusOr<ReplicateAck> DecodeReplicateReply(grpc::ByteBuffer& bytes);
+
+// --- By a data socket (core/wire/frame.h): updates, whose arrays come after their text.
+
+struct ReplicateOrder {
+  std::uint64_t sequence = 0;     // The answer has the same; 0: none is wanted.
+  std::uint32_t deadline_ms = 0;  // Time the copy has; 0: its own maximum.
+};
+Frame EncodeReplicateFrame(const ReplicateOrder& order, const ReplicateHead& head,
+                           const UpdateBatch& batch, const UpdatePayload& payload);
+// An error in `call` is answered; one of DecodeReplicateText itself ends the connection.
+struct ReplicateText {
+  ReplicateOrder order;
+  absl::StatusOr<ReplicateCall> call;  // The update's spans have sizes, and no data: AttachArrays.
+};
+absl::StatusOr<ReplicateText> DecodeReplicateText(std::string_view text,
+                                                  const RequestLimits& limits);
+
+struct ReplicateAnswer {
+  std::uint64_t sequence = 0;
+  absl::StatusOr<ReplicateAck> ack = ReplicateAck();
+};
+Frame EncodeReplicateAnswer(const ReplicateAnswer& answer);
+absl::StatusOr<ReplicateAnswer> DecodeReplicateAnswer(std::string_view text);
 
 }  // namespace embla::wire

@@ -120,5 +120,6 @@ absl::StatusOr<StreamRequest> DecodeStreamText(std::string_view text, const Requ
 bool IsArray(bool is_update, int number);
 // The second step, with `memory` that holds the arrays. After an error `call` is of no use.
 absl::Status AttachArrays(RequestMemory memory, std::variant<LookupCall, UpdateCall>& call);
+absl::Status AttachArrays(RequestMemory memory, UpdateCall& call);
 
 }  // namespace embla::wire

@@ -448,9 +448,13 @@ void Fill(StreamRequest& request, absl::StatusOr<Call> call, const RequestLimits
 
 namespace detail {
 
+absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, const RequestLimits& limits) {
+  return embla::wire::ToCall(small, limits);
+}
+
 absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory memory,
                                   const RequestLimits& limits) {
-  EMBLA_ASSIGN_OR_RETURN(UpdateCall call, embla::wire::ToCall(small, limits));
+  EMBLA_ASSIGN_OR_RETURN(UpdateCall call, ToCall(small, limits));
   EMBLA_RETURN_IF_ERROR(Attach(std::move(memory), call));
   return call;
 }
@@ -535,6 +539,10 @@ bool IsArray(bool is_update, int number) {
 
 absl::Status AttachArrays(RequestMemory memory, std::variant<LookupCall, UpdateCall>& call) {
   return std::visit([&memory](auto& each) { return Attach(std::move(memory), each); }, call);
+}
+
+absl::Status AttachArrays(RequestMemory memory, UpdateCall& call) {
+  return Attach(std::move(memory), call);
 }
 
 }  // namespace embla::wire

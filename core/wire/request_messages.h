@@ -21,6 +21,8 @@ inline constexpr int kUpdateLarge[] = {
 v1::UpdateRequest SmallPart(const UpdateBatch& batch);
 std::vector<LargeField> LargeFields(const UpdatePayload& payload);
 
+// Checks the message. Spans of the batch have sizes, and no data: see AttachArrays.
+absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, const RequestLimits& limits);
 // Checks and joins them again. `memory` holds the fields of kUpdateLarge.
 absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory memory,
                                   const RequestLimits& limits);

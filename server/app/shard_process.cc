@@ -203,6 +203,7 @@ void ShardProcess::SetReady(absl::Status status) {
 absl::Status ShardProcess::Listen() {
   DataServiceOptions data = options_.data;
   data.tls = tls_;
+  data.connection_age = options_.server.connection_age;
   service_ = std::make_unique<DataService>(*node_, pool_, &metrics_, data);
   service_->ServePeers(key_);
   service_->ServeMoves([&mover = mover_->mover()](PeerMessage message) {
@@ -354,6 +355,9 @@ ShardProcess::~ShardProcess() {
     node_->BeginStop();
     peers_.CancelCalls();
     server_->Shutdown(options_.stop_grace);
+    server_.reset();
+    service_
+        .reset();  // Messages of peers that came by sockets are answered while the node is there.
   }
   if (journal_ != nullptr) journal_->StopSnapshots();
   mover_.reset();

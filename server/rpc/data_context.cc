@@ -71,6 +71,13 @@ absl::Status DataContext::CheckTables(const std::optional<Identity>& caller,
   return CheckTables(caller, tables);
 }
 
+absl::Status DataContext::CheckPeer(const wire::PeerProof& proof,
+                                    const std::optional<Identity>& caller) const {
+  if (peers == nullptr) return absl::PermissionDeniedError("this node has no peers");
+  EMBLA_RETURN_IF_ERROR(peers->Check(proof));
+  return CheckName(caller, "node", proof.node);
+}
+
 absl::StatusOr<Admission> DataContext::Admit(const std::optional<Identity>& caller,
                                              const InFlightHolder& holder, std::size_t rows,
                                              std::size_t bytes) {

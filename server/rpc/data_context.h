@@ -20,6 +20,7 @@
 #include "core/tls/tls.h"
 #include "core/wire/request_codec.h"
 #include "server/rpc/in_flight_budget.h"
+#include "server/rpc/peer_gate.h"
 #include "server/rpc/request_trace.h"
 #include "server/rpc/trainer_quotas.h"
 #include "server/shard/shard_node.h"
@@ -36,6 +37,8 @@ struct DataServiceOptions {
   std::size_t stream_bytes_max = std::size_t{64} << 20;  // Requests and their replies.
   bool data_sockets = true;  // Streams may go on by sockets of their own (data_sockets.h).
   TlsPtr tls = nullptr;      // The port's; null: plaintext.
+  // Data sockets of other nodes end at this age, as connections of gRPC do; 0: never.
+  absl::Duration connection_age = absl::ZeroDuration();
   // The bound of all requests and replies; a request beyond it is refused with RESOURCE_EXHAUSTED.
   InFlightLimits in_flight = {};
   std::uint32_t read_threads = 8;  // ReadRows calls that run at once.
@@ -65,6 +68,10 @@ struct DataContext {
   absl::Status CheckTables(const std::optional<Identity>& caller, const LookupBatch& batch) const;
   absl::Status CheckTables(const std::optional<Identity>& caller, const UpdateBatch& batch) const;
 
+  // Whether a message comes from the node that it names. `caller` as in CheckTables. Errors: those
+  // of PeerGate::Check, and PermissionDenied.
+  absl::Status CheckPeer(const wire::PeerProof& proof, const std::optional<Identity>& caller) const;
+
   // ResourceExhausted: there is no memory for the request, or a quota is used up.
   absl::StatusOr<Admission> Admit(const std::optional<Identity>& caller,
                                   const InFlightHolder& holder, std::size_t rows,
@@ -82,6 +89,7 @@ struct DataContext {
   BufferPool& pool;  // Not owned; outlives this object.
   const DataServiceOptions options;
   const Clock& clock;
+  std::unique_ptr<PeerGate> peers;  // Null: this node has no peers.
   const ShardMetrics shard;
   InFlightBudget in_flight;
   TrainerQuotas quotas;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/log.h"
@@ -18,6 +17,7 @@
 #include "server/rpc/bounded_method.h"
 #include "server/rpc/move_codec.h"
 #include "server/rpc/read_rows_call.h"
+#include "server/rpc/replica_codec.h"
 #include "server/rpc/request_origin.h"
 
 namespace embla {
@@ -112,56 +112,6 @@ void TakeTrace(const grpc::CallbackServerContext& call, Batch& batch) {
   const auto stated = call.client_metadata().find("traceparent");
   if (stated == call.client_metadata().end()) return;
   batch.trace = TraceContext::Parse({stated->second.data(), stated->second.size()});
-}
-
-absl::StatusOr<UnitWindows> ToWindows(const std::vector<wire::ReplicateWindow>& windows) {
-  std::vector<SessionWindow> sessions;
-  for (const wire::ReplicateWindow& window : windows) {
-    sessions.push_back({.session = SessionId{window.session},
-                        .floor = UpdateSeq{window.floor},
-                        .words = window.words});
-  }
-  return UnitWindows::FromSessions(std::move(sessions));
-}
-
-ReplicaMessage::Kind ToKind(wire::ReplicateCall::Kind kind) {
-  switch (kind) {
-    case wire::ReplicateCall::Kind::kProbe:
-      return ReplicaMessage::Kind::kProbe;
-    case wire::ReplicateCall::Kind::kUpdate:
-      return ReplicaMessage::Kind::kUpdate;
-    case wire::ReplicateCall::Kind::kSnapshot:
-      return ReplicaMessage::Kind::kSnapshot;
-  }
-  return ReplicaMessage::Kind::kProbe;
-}
-
-// A message, and the memory that its update views.
-using ReceivedMessage = std::pair<ReplicaMessage, Buffer>;
-
-// A probe or a window is one message, and so is each update.
-absl::StatusOr<std::vector<ReceivedMessage>> ToMessages(wire::ReplicateCall& call) {
-  std::vector<ReceivedMessage> messages(std::max<std::size_t>(call.updates.size(), 1));
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    ReplicaMessage& message = messages[i].first;
-    message.kind = ToKind(call.kind);
-    message.table = call.head.table;
-    message.reign = call.head.reign;
-    message.order = call.head.order + i;
-    message.plan_version = call.head.plan_version;
-    message.term = call.head.term;
-    message.life = call.head.life;
-    if (call.updates.empty()) break;
-    message.update = std::move(call.updates[i].batch);
-    messages[i].second = std::move(call.updates[i].memory);
-  }
-  ReplicaMessage& last = messages.back().first;
-  last.serves = call.head.serves;
-  last.row_block = std::move(call.snapshot.row_block);
-  last.first = call.snapshot.first;
-  last.last = call.snapshot.last;
-  EMBLA_ASSIGN_OR_RETURN(last.windows, ToWindows(call.snapshot.windows));
-  return messages;
 }
 
 void FillReply(const SyncResult& result, v1::SyncReply& reply) {
@@ -327,9 +277,7 @@ grpc::ServerUnaryReactor* DataService::Sync(grpc::CallbackServerContext* call,
 
 absl::Status DataService::CheckPeer(const wire::PeerProof& proof,
                                     const grpc::CallbackServerContext& call) const {
-  if (peers_ == nullptr) return absl::PermissionDeniedError("this node has no peers");
-  EMBLA_RETURN_IF_ERROR(peers_->Check(proof));
-  EMBLA_RETURN_IF_ERROR(CheckName(CallerOf(call), "node", proof.node));
+  EMBLA_RETURN_IF_ERROR(context_.CheckPeer(proof, CallerOf(call)));
   ShowPeer(ConnectionOf(call));
   return absl::OkStatus();
 }
@@ -339,9 +287,16 @@ grpc::ServerUnaryReactor* DataService::Greet(grpc::CallbackServerContext* call,
                                              v1::PeerWelcome* reply) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
   absl::Status greeted = CheckName(CallerOf(*call), "node", request->node());
-  if (peers_ == nullptr) greeted = absl::PermissionDeniedError("this node has no peers");
-  if (greeted.ok()) greeted = peers_->Greet(*request, *reply);
+  if (context_.peers == nullptr) greeted = absl::PermissionDeniedError("this node has no peers");
+  if (greeted.ok()) greeted = context_.peers->Greet(*request, *reply);
   if (greeted.ok()) ShowPeer(ConnectionOf(*call));
+  if (greeted.ok() && request->asks_data_socket() && sockets_ != nullptr) {
+    const wire::DataSocketOffer offer = sockets_->OfferToPeer(CallerOf(*call));
+    v1::DataSocket& socket = *reply->mutable_data_socket();
+    socket.set_address(offer.address);
+    socket.set_ticket(offer.ticket);
+    socket.set_by_port(offer.by_port);
+  }
   reactor->Finish(wire::ToGrpc(greeted));
   return reactor;
 }
@@ -361,27 +316,16 @@ grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* ca
     unary->Fail(known);
     return unary;
   }
-  absl::StatusOr<std::vector<ReceivedMessage>> messages = ToMessages(*replicate);
-  if (!messages.ok()) {
-    unary->Fail(messages.status());
+  absl::StatusOr<ReceivedReplica> received = FromWire(*std::move(replicate));
+  if (!received.ok()) {
+    unary->Fail(received.status());
     return unary;
   }
-  const ReplicaDone answer = [unary](absl::StatusOr<ReplicaAck> ack) {
-    if (!ack.ok()) return unary->Fail(ack.status());
-    unary->Answer(wire::EncodeReplicateReply({.order = ack->order,
-                                              .need_snapshot = ack->need_snapshot,
-                                              .life = ack->life,
-                                              .gone = ack->gone,
-                                              .early_max = ack->early_max,
-                                              .updates_max = wire::kReplicateUpdatesMax}));
-  };
-  const absl::Time deadline = DeadlineOf(*call);
-  for (auto& [message, memory] : *messages) {
-    // An update is applied when all before it are: so the last one's answer is that of all.
-    const bool is_last = &message == &messages->back().first;
-    context_.node.ApplyReplicated(
-        std::move(message), std::move(memory), deadline, is_last ? answer : [](const auto&) {});
-  }
+  context_.node.ApplyReplicated(std::move(received->message), std::move(received->memory),
+                                DeadlineOf(*call), [unary](absl::StatusOr<ReplicaAck> ack) {
+                                  if (!ack.ok()) return unary->Fail(ack.status());
+                                  unary->Answer(wire::EncodeReplicateReply(ToWire(*ack)));
+                                });
   return unary;
 }
 

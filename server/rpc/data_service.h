@@ -50,7 +50,7 @@ class DataService final : public RawDataService {
 
   // Nodes with the cluster's key may call Replicate and Move from now on; before, nobody may. Call
   // before RpcServer::Start. `key` is not owned and outlives the service.
-  void ServePeers(const NodeKey& key) { peers_ = std::make_unique<PeerGate>(key); }
+  void ServePeers(const NodeKey& key) { context_.peers = std::make_unique<PeerGate>(key); }
 
   // Messages of moves go to `inbox` from now on; before, they are refused with UNIMPLEMENTED. Call
   // before RpcServer::Start.
@@ -91,7 +91,6 @@ class DataService final : public RawDataService {
   absl::Time DeadlineOf(const grpc::CallbackServerContext& call) const;
 
   DataContext context_;
-  std::unique_ptr<PeerGate> peers_;  // Null: this node has no peers.
   MoveInbox move_inbox_;
   OpenStreams streams_;
   std::unique_ptr<DataSockets> sockets_;  // Null: none are offered.

@@ -21,6 +21,7 @@
 #include "server/rpc/access_guard.h"
 #include "server/rpc/descriptor_limit.h"
 #include "server/rpc/peer_address.h"
+#include "server/rpc/peer_stream.h"
 #include "server/rpc/socket_stream.h"
 
 namespace embla {
@@ -28,6 +29,8 @@ namespace {
 
 // Connections that have not shown a ticket. Beyond it the oldest is closed.
 constexpr std::size_t kGreetingsMax = 256;
+// Tickets of other nodes that were not shown. Beyond it the oldest is good for nothing.
+constexpr std::size_t kPeerOffersMax = 1024;
 // One for so many cores; but each costs a stack.
 constexpr unsigned kCoresOfPoller = 4;
 constexpr unsigned kPollersMax = 8;
@@ -173,7 +176,12 @@ absl::StatusOr<std::unique_ptr<DataSockets>> DataSockets::Start(DataContext& con
   return sockets;
 }
 
-DataSockets::~DataSockets() = default;
+DataSockets::~DataSockets() {
+  MutexLock lock(mu_);
+  ends_peers_ = true;
+  for (PeerStream* const peer : peers_) peer->Abort();
+  while (peers_left_ > 0) peer_is_over_.Wait(mu_);
+}
 
 void DataSockets::Take(FileDescriptor socket) { Await(Link::FromClient(std::move(socket), tls_)); }
 
@@ -198,8 +206,20 @@ Poller& DataSockets::NextPoller() {
   return *pollers_[turn_++ % pollers_.size()];
 }
 
+wire::DataSocketOffer DataSockets::MakeOffer() const {
+  return {.address = address_, .ticket = RandomHexId(), .by_port = true};
+}
+
+wire::DataSocketOffer DataSockets::OfferToPeer(std::optional<Identity> caller) {
+  wire::DataSocketOffer offer = MakeOffer();
+  MutexLock lock(mu_);
+  if (offered_to_peers_.size() >= kPeerOffersMax) offered_to_peers_.pop_front();
+  offered_to_peers_.push_back({.ticket = offer.ticket, .caller = std::move(caller)});
+  return offer;
+}
+
 wire::DataSocketOffer DataSockets::Offer(RequestStream& stream, const std::string& before) {
-  wire::DataSocketOffer offer{.address = address_, .ticket = RandomHexId(), .by_port = true};
+  wire::DataSocketOffer offer = MakeOffer();
   MutexLock lock(mu_);
   if (const auto found = offered_.find(before); found != offered_.end()) {
     // Its client has noticed the end of the socket before this end.
@@ -224,17 +244,54 @@ void DataSockets::Withdraw(const std::string& ticket, bool at_once) {
 
 void DataSockets::Serve(std::unique_ptr<Link> link, const std::string& ticket, Poller& poller) {
   const std::optional<Identity> shown = link->peer();
+  // A ticket is for who was given it.
+  const auto is_stolen = [&shown](const std::optional<Identity>& given) {
+    return shown.has_value() && shown != given;
+  };
   RequestStream* stream = nullptr;
+  std::optional<OfferedToPeer> to_peer;
   {
     MutexLock lock(mu_);
-    const auto found = offered_.find(ticket);
-    const bool is_offered = found != offered_.end() && !std::exchange(found->second.is_used, true);
-    if (is_offered) stream = found->second.stream;
-    // A ticket is for who has the stream.
-    const bool is_stolen = is_offered && shown.has_value() && shown != stream->caller().identity;
-    if (!is_offered || is_stolen || !stream->BeginBeside()) return link->Shutdown();
+    if (const auto found = offered_.find(ticket); found != offered_.end()) {
+      const bool is_offered = !std::exchange(found->second.is_used, true);
+      stream = found->second.stream;
+      if (!is_offered || is_stolen(stream->caller().identity) || !stream->BeginBeside()) {
+        return link->Shutdown();
+      }
+    } else {
+      to_peer = TakeOfferToPeer(ticket);
+      const bool is_served = to_peer.has_value() && !is_stolen(to_peer->caller) && !ends_peers_;
+      if (!is_served) return link->Shutdown();
+      ++peers_left_;
+    }
   }
-  SocketStream::Serve(std::move(link), poller, context_, open_, *this, ticket, *stream);
+  if (stream != nullptr) {
+    SocketStream::Serve(std::move(link), poller, context_, open_, *this, ticket, *stream);
+  } else {
+    PeerStream::Serve(std::move(link), poller, context_, *this, std::move(to_peer->caller));
+  }
+}
+
+std::optional<DataSockets::OfferedToPeer> DataSockets::TakeOfferToPeer(const std::string& ticket) {
+  const auto found = std::find_if(offered_to_peers_.begin(), offered_to_peers_.end(),
+                                  [&](const auto& each) { return each.ticket == ticket; });
+  if (found == offered_to_peers_.end()) return std::nullopt;
+  OfferedToPeer taken = std::move(*found);
+  offered_to_peers_.erase(found);
+  return taken;
+}
+
+void DataSockets::Add(PeerStream& peer) {
+  MutexLock lock(mu_);
+  peers_.insert(&peer);
+  if (ends_peers_) peer.Abort();
+}
+
+void DataSockets::Remove(PeerStream& peer) {
+  MutexLock lock(mu_);
+  peers_.erase(&peer);
+  --peers_left_;
+  peer_is_over_.NotifyAll();
 }
 
 void DataSockets::Add(const std::string& ticket, SocketStream& socket) {

@@ -1,4 +1,5 @@
-// How servers call each other, over gRPC: one connection per peer address.
+// How servers call each other: one connection of gRPC per peer address, and beside it, for updates
+// of copied tables, a data socket where the peer offers one (server/rpc/peer_socket.h).
 //
 // Before the first message to an address the process there is greeted (server/rpc/peer_gate.h);
 // messages wait for that. A process that was started again refuses the next message, which its
@@ -11,7 +12,9 @@
 #include <string>
 
 #include "core/base/clock.h"
+#include "core/socket/poller.h"
 #include "core/tls/tls.h"
+#include "core/wire/peer_proof.h"
 #include "server/mover/move_transport.h"
 #include "server/rpc/node_key.h"
 #include "server/shard/replica_transport.h"
@@ -26,7 +29,7 @@ class PeerChannel final : public ReplicaTransport, public MoveTransport {
   PeerChannel(const NodeKey& key, std::string name, const Clock& clock = Clock::Real(),
               TlsPtr tls = nullptr);
   // Every `done` of a replica's message must have run.
-  ~PeerChannel() override = default;
+  ~PeerChannel() override;
 
   void Send(const NodeSpec& node, std::span<const ReplicaMessage> messages, absl::Duration timeout,
             ReplicaDone done) override;
@@ -41,7 +44,12 @@ class PeerChannel final : public ReplicaTransport, public MoveTransport {
  private:
   class Peers;
 
-  const std::shared_ptr<Peers> peers_;  // Shared with the calls in flight.
+  static void SendTo(const std::shared_ptr<Peers>& peers, const std::string& address,
+                     const wire::PeerProof& proof, std::span<const ReplicaMessage> messages,
+                     absl::Duration timeout, const ReplicaDone& done);
+
+  std::unique_ptr<Poller> poller_;  // For the sockets; null: there are none.
+  std::shared_ptr<Peers> peers_;    // Shared with the calls in flight.
 };
 
 }  // namespace embla

@@ -5,13 +5,20 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <future>
+#include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/failpoint.h"
+#include "core/base/mutex.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
 #include "server/rpc/data_fixture.h"
@@ -22,6 +29,7 @@ namespace {
 
 using ::embla::testing::AwaitFor;
 using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
 
 class PeerChannelTest : public DataFixture {
  protected:
@@ -122,7 +130,7 @@ TEST_F(PeerChannelTest, CarriesUpdates) {
   EXPECT_EQ(ack->order, 12u);
 }
 
-TEST_F(PeerChannelTest, CarriesUpdatesThatFollowEachOtherInOneMessage) {
+TEST_F(PeerChannelTest, CarriesUpdatesThatFollowEachOtherByADataSocket) {
   Start();
   const std::vector<RowId> ids = {RowId{3}, RowId{8}, RowId{5}};
   const std::vector<float> gradients(2000, 1.5f);
@@ -158,8 +166,186 @@ TEST_F(PeerChannelTest, CarriesUpdatesThatFollowEachOtherInOneMessage) {
   const absl::StatusOr<ReplicaAck> answer = ack.get_future().get();
   ASSERT_THAT(answer, IsOk());
   EXPECT_EQ(answer->order, 14u);
-  EXPECT_THAT(seen, ::testing::ElementsAre("12 plan 1 row 3 4 bytes", "13 plan 2 row 8 4000 bytes",
+  EXPECT_THAT(seen, ::testing::ElementsAre("12 serves plan 1 row 3 4 bytes",
+                                           "13 serves plan 2 row 8 4000 bytes",
                                            "14 serves plan 3 row 5 7996 bytes"));
+}
+
+class PeerSocketTest : public PeerChannelTest {
+ protected:
+  // Updates of the fake node's table, at orders 12, 13, ...
+  static std::vector<ReplicaMessage> Updates(std::size_t count, std::size_t columns = 1) {
+    static const std::vector<RowId> ids = {RowId{3}};
+    static const std::vector<float> gradients(1'000, 1.5f);
+    std::vector<ReplicaMessage> messages;
+    for (std::size_t i = 0; i < count; ++i) {
+      ReplicaMessage& message = messages.emplace_back(Message(ReplicaMessage::Kind::kUpdate));
+      message.order += i;
+      message.update.session = SessionId{5};
+      message.update.seq = UpdateSeq{i + 1};
+      UpdatePart& part = message.update.parts.emplace_back();
+      part.table = TableId{6};
+      part.column_end = static_cast<std::uint32_t>(columns);
+      part.ids = ids;
+      part.gradients = std::as_bytes(std::span(gradients).first(columns));
+    }
+    return messages;
+  }
+  using Answer = std::future<absl::StatusOr<ReplicaAck>>;
+  Answer Send(std::span<const ReplicaMessage> messages, absl::Duration timeout = kTestWaitMax) {
+    NodeSpec node;
+    node.address = server_->address();
+    const auto ack = std::make_shared<std::promise<absl::StatusOr<ReplicaAck>>>();
+    peers_.Send(node, messages, timeout,
+                [ack](absl::StatusOr<ReplicaAck> result) { ack->set_value(std::move(result)); });
+    return ack->get_future();
+  }
+  absl::StatusOr<ReplicaAck> Probe() {
+    return PeerChannelTest::Send(Message(ReplicaMessage::Kind::kProbe), server_->address());
+  }
+  double sockets() { return ShardMetrics(&metrics_).data_sockets.value(); }
+};
+
+TEST_F(PeerSocketTest, ProbesSayWhetherSeveralUpdatesMayGoTogether) {
+  Start();
+  node_.OnReplicated([](const ReplicaMessage&, const ReplicaDone& done) { done(ReplicaAck{}); });
+  const absl::StatusOr<ReplicaAck> ack = Probe();
+  ASSERT_THAT(ack, IsOk());
+  EXPECT_EQ(ack->updates_max, 64u);
+  EXPECT_EQ(sockets(), 1);
+}
+
+TEST_F(PeerSocketTest, ANodeWithoutDataSocketsTakesOneUpdateAtATime) {
+  DataServiceOptions options;
+  options.data_sockets = false;
+  Start(options);
+  node_.OnReplicated([](const ReplicaMessage& got, const ReplicaDone& done) {
+    done(ReplicaAck{.order = got.order});
+  });
+  const absl::StatusOr<ReplicaAck> probe = Probe();
+  ASSERT_THAT(probe, IsOk());
+  EXPECT_EQ(probe->updates_max, 1u);
+  const std::vector<ReplicaMessage> updates = Updates(2);
+  const absl::StatusOr<ReplicaAck> ack = Send(std::span(updates).first(1)).get();
+  ASSERT_THAT(ack, IsOk());
+  EXPECT_EQ(ack->order, 12u);
+  EXPECT_EQ(Send(updates).get().status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(PeerSocketTest, MovesAskForNoDataSocket) {
+  Start({}, {}, [](const PeerMessage&) { return absl::OkStatus(); });
+  ASSERT_THAT(SendMove(MoveOf({.move = MoveId{1}}, ""), server_->address()), IsOk());
+  EXPECT_EQ(sockets(), 0);
+}
+
+TEST_F(PeerSocketTest, WhatBreaksFailsAndIsMadeAnew) {
+  Start();
+  Mutex mu;
+  std::vector<ReplicaDone> held;
+  node_.OnReplicated([&](const ReplicaMessage&, const ReplicaDone& done) {
+    MutexLock lock(mu);
+    held.push_back(done);
+  });
+  const auto answer_all = [&] {
+    MutexLock lock(mu);
+    for (const ReplicaDone& done : std::exchange(held, {})) done(ReplicaAck{.order = 12});
+  };
+  const auto has_held = [&](std::size_t count) {
+    MutexLock lock(mu);
+    return held.size() >= count;
+  };
+  const std::vector<ReplicaMessage> updates = Updates(3);
+  Answer broken = Send(updates);
+  ASSERT_TRUE(AwaitFor([&] { return has_held(3); }, kTestWaitMax, "the updates are there"));
+  SetFailpoint("frame_socket.receive", FailpointAction::kError);
+  Answer another = Send(updates);  // Has the node receive.
+  EXPECT_EQ(broken.get().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(another.get().status().code(), absl::StatusCode::kUnavailable);
+  ClearFailpoints();
+  answer_all();  // Nobody hears it.
+  const auto answers = [&] {
+    Answer again = Send(updates);
+    EXPECT_TRUE(AwaitFor(
+        [&] {
+          answer_all();
+          return again.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+        },
+        kTestWaitMax, "an answer"));
+    return again.get().ok();
+  };
+  EXPECT_TRUE(AwaitFor(answers, kTestWaitMax, "updates go again"));
+  EXPECT_EQ(sockets(), 1);
+}
+
+// Its caller is judged again.
+TEST_F(PeerSocketTest, AnOldSocketEndsAndIsMadeAnew) {
+  DataServiceOptions options;
+  options.connection_age = absl::Milliseconds(50);
+  Start(options);
+  node_.OnReplicated([](const ReplicaMessage& got, const ReplicaDone& done) {
+    done(ReplicaAck{.order = got.order});
+  });
+  const std::vector<ReplicaMessage> updates = Updates(2);
+  const auto goes = [&] { return Send(updates).get().ok(); };
+  EXPECT_TRUE(goes());
+  EXPECT_TRUE(AwaitFor([&] { return !goes(); }, kTestWaitMax, "the socket ends"));
+  EXPECT_TRUE(AwaitFor(goes, kTestWaitMax, "there is another one"));
+}
+
+TEST_F(PeerSocketTest, ANodeThatDoesNotAnswerInTimeLosesTheSocket) {
+  Start();
+  std::vector<ReplicaDone> held;
+  node_.OnReplicated([&](const ReplicaMessage&, const ReplicaDone& done) { held.push_back(done); });
+  const std::vector<ReplicaMessage> updates = Updates(1);
+  EXPECT_EQ(Send(updates, absl::Milliseconds(50)).get().status().code(),
+            absl::StatusCode::kUnavailable);
+  for (const ReplicaDone& done : std::exchange(held, {})) done(ReplicaAck{});
+  EXPECT_TRUE(AwaitFor([&] { return sockets() == 0; }, kTestWaitMax, "the socket goes"));
+}
+
+TEST_F(PeerSocketTest, WhoIsAboutToEndWaitsForNobody) {
+  Start();
+  std::vector<ReplicaDone> held;
+  node_.OnReplicated([&](const ReplicaMessage&, const ReplicaDone& done) { held.push_back(done); });
+  const std::vector<ReplicaMessage> updates = Updates(2);
+  Answer silent = Send(updates);
+  ASSERT_TRUE(AwaitFor([&] { return sockets() == 1; }, kTestWaitMax, "the socket is there"));
+  peers_.CancelCalls();
+  EXPECT_THAT(silent.get(), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(Send(updates).get(), StatusIs(absl::StatusCode::kUnavailable));
+  service_->Drain();
+  for (const ReplicaDone& done : std::exchange(held, {})) done(ReplicaAck{});
+}
+
+// A sender that does not wait for answers is not read on for ever.
+TEST_F(PeerSocketTest, ANodeReadsNoMoreThanItHasRoomFor) {
+  DataServiceOptions options;
+  options.stream_requests_max = 4;
+  Start(options);
+  Mutex mu;
+  std::vector<ReplicaDone> held;
+  std::size_t most = 0;
+  node_.OnReplicated([&](const ReplicaMessage&, const ReplicaDone& done) {
+    MutexLock lock(mu);
+    held.push_back(done);
+    most = std::max(most, held.size());
+  });
+  const std::vector<ReplicaMessage> updates = Updates(50, 1'000);
+  Answer answer = Send(updates);
+  std::size_t answered = 0;
+  const auto answer_four = [&] {
+    std::vector<ReplicaDone> taken;
+    {
+      MutexLock lock(mu);
+      if (held.size() == 4 || answered + held.size() == updates.size()) taken.swap(held);
+    }
+    answered += taken.size();
+    for (const ReplicaDone& done : taken) done(ReplicaAck{.order = 61});
+    return answered == updates.size();
+  };
+  EXPECT_TRUE(AwaitFor(answer_four, kTestWaitMax, "all updates come"));
+  EXPECT_THAT(answer.get(), IsOk());
+  EXPECT_EQ(most, 4u);
 }
 
 // A connection on which nobody has greeted takes no message of this length.

@@ -22,6 +22,7 @@
 #include "server/rpc/data_fixture.h"
 #include "server/rpc/data_socket_fixture.h"
 #include "server/rpc/http2_fixture.h"
+#include "server/rpc/key_proofs.h"
 
 namespace embla {
 namespace {
@@ -209,6 +210,28 @@ TEST_F(SocketStreamTest, OverTlsATicketIsGoodForItsTrainerAlone) {
   Peer peer(http2::Connect(server_->address()));
   peer.Send("EMBLA/1\n" + ToBytes(Ask().ticket(), {}));
   EXPECT_TRUE(peer.IsOver());
+}
+
+TEST_F(SocketStreamTest, OverTlsATicketOfANodeIsGoodForThatNodeAlone) {
+  const testing::TestAuthority authority;
+  tls_ = authority.Load(Role::kNode, "n2");
+  DataServiceOptions options;
+  options.tls = authority.Load(Role::kNode, "n1");
+  Start(options);
+  const auto greet = [this] {
+    v1::PeerGreeting greeting;
+    greeting.set_nonce(RandomNonce());
+    greeting.set_node("n2");
+    greeting.set_proof(ProveGreeting(*cluster_key_, greeting.nonce(), "n2"));
+    greeting.set_asks_data_socket(true);
+    v1::PeerWelcome welcome;
+    grpc::ClientContext context;
+    EXPECT_THAT(stub_->Greet(&context, greeting, &welcome), IsOk());
+    return welcome.data_socket().ticket();
+  };
+  EXPECT_TRUE(IsServedOverTls(server_->address(), tls_, greet()));
+  const TlsPtr other = authority.Load(Role::kNode, "n3");
+  EXPECT_FALSE(IsServedOverTls(server_->address(), other, greet()));
 }
 
 TEST_F(SocketStreamTest, WhoIsRefusedOverTlsIsCounted) {

@@ -52,8 +52,7 @@ struct ReplicaAck {
   // To a probe: how far before its turn an update may come. 0, as builds say that do not know of
   // it: one is sent when the one before it is answered.
   std::uint64_t early_max = 0;
-  // By the transport: how many updates may be sent together. 0, as builds say that do not know of
-  // it: 1.
+  // By the transport: how many updates may be sent together. 0: 1.
   std::uint64_t updates_max = 0;
 };
 
