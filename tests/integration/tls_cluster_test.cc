@@ -45,17 +45,17 @@ constexpr char kTable[] =
     "--learning-rate 1 --init constant";
 
 // Adds 1 to every weight of `id`.
-absl::Status AddOne(client::Client& client, std::int64_t id) {
+absl::Status AddOne(client::Client& client, std::int64_t id, const char* table = "t") {
   const std::vector<std::int64_t> ids = {id};
   const std::vector<float> gradients(kDim, -1.0f);
-  const client::FeatureGradient feature{.table = "t", .ids = ids, .gradients = gradients};
+  const client::FeatureGradient feature{.table = table, .ids = ids, .gradients = gradients};
   return client.Update({&feature, 1}, {});
 }
 
-absl::StatusOr<float> Weight(client::Client& client, std::int64_t id) {
+absl::StatusOr<float> Weight(client::Client& client, std::int64_t id, const char* table = "t") {
   const std::vector<std::int64_t> ids = {id};
   std::vector<float> rows(kDim);
-  client::FeatureLookup lookup{.table = "t", .ids = ids, .rows_out = rows};
+  client::FeatureLookup lookup{.table = table, .ids = ids, .rows_out = rows};
   const absl::Status status = client.Lookup({&lookup, 1}, {});
   if (!status.ok()) return status;
   return rows.front();
@@ -232,8 +232,8 @@ TEST(TlsCluster, NodesOfTheWrongRoleOrNameEndWithTheReason) {
 // A client that trains and reads until it is told to stop; the first error ends it.
 class Load {
  public:
-  Load(std::unique_ptr<client::Client> client, std::int64_t id)
-      : client_(std::move(client)), id_(id), thread_([this] { Run(); }) {}
+  Load(std::unique_ptr<client::Client> client, std::int64_t id, const char* table = "t")
+      : client_(std::move(client)), id_(id), table_(table), thread_([this] { Run(); }) {}
   ~Load() { Stop().IgnoreError(); }
 
   // The first error.
@@ -249,10 +249,10 @@ class Load {
  private:
   void Run() {
     while (!stopping_ && status_.ok()) {
-      status_ = AddOne(*client_, id_);
+      status_ = AddOne(*client_, id_, table_);
       if (!status_.ok()) break;
       ++updates_;
-      const absl::StatusOr<float> weight = Weight(*client_, id_);
+      const absl::StatusOr<float> weight = Weight(*client_, id_, table_);
       status_ = weight.status();
       if (weight.ok() && *weight != static_cast<float>(updates_)) {
         status_ = absl::DataLossError(absl::StrCat(*weight, " after ", updates_.load()));
@@ -263,6 +263,7 @@ class Load {
 
   const std::unique_ptr<client::Client> client_;
   const std::int64_t id_;
+  const char* const table_;
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> over_ = false;
   std::atomic<int> updates_ = 0;
@@ -280,6 +281,10 @@ TEST(TlsCluster, RenewalAgeAndRevocationFailNoCallOfOthers) {
   ASSERT_THAT(cluster, IsOk());
   const auto [created, exit_code] = (*cluster)->Embla(kTable);
   ASSERT_EQ(exit_code, 0) << created;
+  const auto [copied, copied_exit_code] = (*cluster)->Embla(
+      "table create --name copied --rows 64 --dim 4 --sharding data_parallel --optimizer sgd "
+      "--learning-rate 1 --init constant");
+  ASSERT_EQ(copied_exit_code, 0) << copied;
   const auto connect = [&](const std::string& name, client::Transport transport) {
     auto client = (*cluster)->Connect({.timeout = absl::Seconds(5),
                                        .transport = transport,
@@ -290,16 +295,18 @@ TEST(TlsCluster, RenewalAgeAndRevocationFailNoCallOfOthers) {
   Load streams(connect("streams", client::Transport::kStream), 1);
   Load calls(connect("calls", client::Transport::kUnary), 2);
   Load bad(connect("bad", client::Transport::kUnary), 3);
+  // Its updates go from one node to the other.
+  Load copies(connect("copies", client::Transport::kAuto), 4, "copied");
 
   // Certificates of all are renewed, several times over the life of a connection.
   const absl::Time end = absl::Now() + absl::Seconds(6);
   absl::Time renewed = absl::InfinitePast();
   ASSERT_TRUE(AwaitFor(
       [&] {
-        const bool is_over =
-            absl::Now() > end || streams.is_over() || calls.is_over() || bad.is_over();
+        const bool is_over = absl::Now() > end || streams.is_over() || calls.is_over() ||
+                             bad.is_over() || copies.is_over();
         if (is_over || absl::Now() < renewed + absl::Milliseconds(500)) return is_over;
-        for (const char* const name : {"streams", "calls", "bad"}) {
+        for (const char* const name : {"streams", "calls", "bad", "copies"}) {
           authority.Issue(Role::kTrainer, name);
         }
         authority.Issue(Role::kNode, "node0");
@@ -320,6 +327,8 @@ TEST(TlsCluster, RenewalAgeAndRevocationFailNoCallOfOthers) {
   EXPECT_THAT((*cluster)->LogTails(), HasSubstr("is revoked"));
   EXPECT_THAT(streams.Stop(), IsOk());
   EXPECT_THAT(calls.Stop(), IsOk());
+  EXPECT_THAT(copies.Stop(), IsOk());
+  EXPECT_GT(copies.updates(), 0);
   EXPECT_GT(streams.updates(), 0);
   EXPECT_GT(calls.updates(), 0);
 }
