@@ -356,8 +356,8 @@ ShardProcess::~ShardProcess() {
     peers_.CancelCalls();
     server_->Shutdown(options_.stop_grace);
     server_.reset();
-    service_
-        .reset();  // Messages of peers that came by sockets are answered while the node is there.
+    // Messages of peers that came by sockets are answered while the node is there.
+    service_.reset();
   }
   if (journal_ != nullptr) journal_->StopSnapshots();
   mover_.reset();

@@ -17,6 +17,7 @@
 #include "embla/v1/data.grpc.pb.h"
 #include "server/rpc/data_service.h"
 #include "server/rpc/fake_shard_node.h"
+#include "server/rpc/key_proofs.h"
 #include "server/rpc/node_key.h"
 #include "server/rpc/rpc_server.h"
 
@@ -48,6 +49,23 @@ class DataFixture : public ::testing::Test {
   void TearDown() override {
     node_.Release();
     if (server_ != nullptr) server_->Shutdown(absl::ZeroDuration());
+  }
+
+  struct Greeted {
+    v1::PeerWelcome welcome;
+    PeerNonces nonces;
+  };
+  // Greets as node `name`.
+  Greeted GreetAs(const std::string& name, bool asks_data_socket = true) {
+    v1::PeerGreeting greeting;
+    greeting.set_nonce(RandomNonce());
+    greeting.set_node(name);
+    greeting.set_proof(ProveGreeting(*cluster_key_, greeting.nonce(), name));
+    greeting.set_asks_data_socket(asks_data_socket);
+    v1::PeerWelcome welcome;
+    grpc::ClientContext context;
+    EXPECT_THAT(stub_->Greet(&context, greeting, &welcome), testing::IsOk());
+    return {welcome, {.caller = greeting.nonce(), .answerer = welcome.nonce()}};
   }
 
   // An unpooled lookup of `ids` with two columns.

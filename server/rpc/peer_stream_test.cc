@@ -27,7 +27,6 @@ using data_socket::kUpdateIds;
 using data_socket::Peer;
 using data_socket::ToBytes;
 using ::embla::testing::AwaitFor;
-using ::embla::testing::IsOk;
 
 class PeerStreamTest : public DataFixture {
  protected:
@@ -38,21 +37,14 @@ class PeerStreamTest : public DataFixture {
     });
   }
 
-  v1::PeerWelcome Greet(bool asks = true) {
-    v1::PeerGreeting greeting;
-    greeting.set_nonce(RandomNonce());
-    greeting.set_node("n1");
-    greeting.set_proof(ProveGreeting(*cluster_key_, greeting.nonce(), "n1"));
-    greeting.set_asks_data_socket(asks);
-    v1::PeerWelcome welcome;
-    grpc::ClientContext context;
-    EXPECT_THAT(stub_->Greet(&context, greeting, &welcome), IsOk());
-    nonces_ = {.caller = greeting.nonce(), .answerer = welcome.nonce()};
-    return welcome;
+  v1::DataSocket Greet() {
+    const Greeted greeted = GreetAs("n1");
+    nonces_ = greeted.nonces;
+    return greeted.welcome.data_socket();
   }
   // A connection whose ticket was taken.
   std::unique_ptr<Peer> Connect() {
-    const v1::DataSocket offer = Greet().data_socket();
+    const v1::DataSocket offer = Greet();
     auto peer = std::make_unique<Peer>(offer.address());
     peer->Send(ToBytes(offer.ticket(), {}));
     const std::optional<Frame> welcome = peer->Receive();
@@ -105,12 +97,12 @@ TEST_F(PeerStreamTest, AnswersWhatAsksForAnAnswer) {
 
 TEST_F(PeerStreamTest, NobodyIsOfferedASocketWhoDoesNotAsk) {
   Start();
-  EXPECT_FALSE(Greet(/*asks=*/false).has_data_socket());
+  EXPECT_FALSE(GreetAs("n1", /*asks_data_socket=*/false).welcome.has_data_socket());
 }
 
 TEST_F(PeerStreamTest, ATicketIsGoodOnce) {
   Start();
-  const v1::DataSocket offer = Greet().data_socket();
+  const v1::DataSocket offer = Greet();
   Peer first(offer.address());
   first.Send(ToBytes(offer.ticket(), {}));
   EXPECT_TRUE(first.Receive().has_value());
@@ -162,7 +154,7 @@ TEST_F(PeerStreamTest, WhatIsNoUpdateIsRefused) {
 
 TEST_F(PeerStreamTest, ThePortTakesTicketsAsWell) {
   Start();
-  const v1::DataSocket offer = Greet().data_socket();
+  const v1::DataSocket offer = Greet();
   ASSERT_TRUE(offer.by_port());
   Peer peer(http2::Connect(server_->address()));
   peer.Send("EMBLA/1\n" + ToBytes(offer.ticket(), {}) + FrameOf(Update(1)));
@@ -174,7 +166,7 @@ TEST_F(PeerStreamTest, ThePortTakesTicketsAsWell) {
 // A caller that greets for ever has no more than so many tickets.
 TEST_F(PeerStreamTest, TicketsThatNobodyShowsAreForgotten) {
   Start();
-  const v1::DataSocket first = Greet().data_socket();
+  const v1::DataSocket first = Greet();
   for (int i = 0; i < 1024; ++i) Greet();
   Peer late(first.address());
   late.Send(ToBytes(first.ticket(), {}));

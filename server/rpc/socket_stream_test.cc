@@ -22,7 +22,6 @@
 #include "server/rpc/data_fixture.h"
 #include "server/rpc/data_socket_fixture.h"
 #include "server/rpc/http2_fixture.h"
-#include "server/rpc/key_proofs.h"
 
 namespace embla {
 namespace {
@@ -218,17 +217,7 @@ TEST_F(SocketStreamTest, OverTlsATicketOfANodeIsGoodForThatNodeAlone) {
   DataServiceOptions options;
   options.tls = authority.Load(Role::kNode, "n1");
   Start(options);
-  const auto greet = [this] {
-    v1::PeerGreeting greeting;
-    greeting.set_nonce(RandomNonce());
-    greeting.set_node("n2");
-    greeting.set_proof(ProveGreeting(*cluster_key_, greeting.nonce(), "n2"));
-    greeting.set_asks_data_socket(true);
-    v1::PeerWelcome welcome;
-    grpc::ClientContext context;
-    EXPECT_THAT(stub_->Greet(&context, greeting, &welcome), IsOk());
-    return welcome.data_socket().ticket();
-  };
+  const auto greet = [this] { return GreetAs("n2").welcome.data_socket().ticket(); };
   EXPECT_TRUE(IsServedOverTls(server_->address(), tls_, greet()));
   const TlsPtr other = authority.Load(Role::kNode, "n3");
   EXPECT_FALSE(IsServedOverTls(server_->address(), other, greet()));
