@@ -305,6 +305,21 @@ absl::Status ReadFileInto(const std::string& path, std::string& content) {
   return got < 0 ? FileError("read", path, error) : absl::OkStatus();
 }
 
+absl::StatusOr<std::string> ReadFileBegin(const std::string& path, std::size_t bytes) {
+  const FileDescriptor file(OpenDescriptor(path, O_RDONLY));
+  if (!file.is_open()) return FileError("open", path, errno);
+  std::string content(bytes, '\0');
+  std::size_t size = 0;
+  ssize_t got = 0;
+  do {
+    got = Retry([&] { return ::read(file.number(), &content[size], bytes - size); });
+    size += static_cast<std::size_t>(got > 0 ? got : 0);
+  } while (got > 0 && size < bytes);
+  if (got < 0) return FileError("read", path, errno);
+  content.resize(size);
+  return content;
+}
+
 absl::Status AtomicWriteFile(const std::string& path, std::string_view content) {
   const std::string temporary = path + ".tmp";
   EMBLA_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(temporary));
@@ -336,12 +351,13 @@ absl::Status MakeDirectories(const std::string& directory) {
   return absl::OkStatus();
 }
 
-std::uintmax_t BytesOfFiles(const std::string& directory) {
+std::uintmax_t BytesOfFiles(const std::string& directory, std::string_view prefix) {
   std::uintmax_t bytes = 0;
   std::error_code error;
   for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code gone;
+    if (!entry->path().filename().native().starts_with(prefix)) continue;
     const std::uintmax_t size = entry->is_regular_file(gone) ? entry->file_size(gone) : 0;
     if (!gone) bytes += size;
   }

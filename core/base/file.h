@@ -82,6 +82,8 @@ absl::StatusOr<std::string> PlaceOfFile(const std::string& path);
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 // The same into `content`, whose memory serves one file after the other.
 absl::Status ReadFileInto(const std::string& path, std::string& content);
+// The first `bytes` bytes of a file, or all of a shorter one.
+absl::StatusOr<std::string> ReadFileBegin(const std::string& path, std::size_t bytes);
 
 // Replaces `path` by `content` durably: a crash leaves the old file or the new one, never a mix.
 // `path`.tmp is used on the way.
@@ -94,8 +96,9 @@ absl::Status RenameDurably(const std::string& from, const std::string& to);
 // Makes created, renamed and removed names in `directory` durable.
 absl::Status SyncDirectory(const std::string& directory);
 
-// The sizes of all files directly in `directory`; one that is deleted meanwhile counts as 0 bytes.
-std::uintmax_t BytesOfFiles(const std::string& directory);
+// The sizes of all files directly in `directory` whose names begin with `prefix`; one that is
+// deleted meanwhile counts as 0 bytes.
+std::uintmax_t BytesOfFiles(const std::string& directory, std::string_view prefix = {});
 
 // Creates `directory` and its parents where they are missing.
 absl::Status MakeDirectories(const std::string& directory);

@@ -252,7 +252,7 @@ inline constexpr MetricInfo kMetrics[] = {
     {"embla_journal_recovered_bytes", kGauge,
      "Bytes of records that this process has applied from its journal: rises while it starts."},
     {"embla_journal_recovery_ratio", kGauge,
-     "Share of its directory that this process has checked and applied, 0 to 1: rises while it "
+     "Share of what a start reads that this process has read, 0 to 1: rises while it "
      "starts; 1: it has recovered."},
     {"embla_journal_kept_bytes", kGauge,
      "Bytes of records since the newest snapshot: what a start would apply."},

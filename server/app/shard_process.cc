@@ -132,7 +132,7 @@ absl::Status ShardProcess::Recover() {
   journal.level = options_.durability;
   journal.metrics = &metrics_;
   journal.snapshots = options_.snapshots;
-  journal.directory_bytes = BytesOfFiles(options_.data_dir);
+  journal.bytes_to_read = BytesToRead(options_.data_dir);
   journal.progress_every = absl::Seconds(2);
   journal.on_progress = [this](const JournalProgress& progress) {
     const std::string how_far = progress.Text();
@@ -140,7 +140,8 @@ absl::Status ShardProcess::Recover() {
     LogInfo("shard", "recovering progress=\"", how_far, "\" records=", progress.records);
   };
   SetReady(absl::UnavailableError("recovering the journal"));
-  LogInfo("shard", "recovering directory=", options_.data_dir, " bytes=", journal.directory_bytes);
+  LogInfo("shard", "recovering directory=", options_.data_dir,
+          " bytes=", BytesOfFiles(options_.data_dir));
   EMBLA_ASSIGN_OR_RETURN(journal_, NodeJournal::Open(*storage_, journal, *node_));
   const JournalRecovery& recovery = journal_->recovery();
   LogInfo("shard", "recovered directory=", options_.data_dir,

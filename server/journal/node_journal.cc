@@ -46,7 +46,7 @@ std::uint64_t FileBytesMax() {
 
 NodeJournal::NodeJournal(LogStorage& storage, const NodeJournalOptions& options)
     : options_(options),
-      progress_(options.directory_bytes, options.progress_every, options.on_progress),
+      progress_(options.bytes_to_read, options.progress_every, options.on_progress),
       storage_(storage, MetersOf(options.metrics, progress_)) {
   if (options.metrics == nullptr) return;
   queue_bytes_ = options.metrics->MakeGauge(MetricNamed("embla_journal_queue_bytes"));
@@ -85,7 +85,6 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
   };
   EMBLA_ASSIGN_OR_RETURN(SnapshotChain snapshots, OpenSnapshots(snapshot_storage));
   JournalRecovery& recovery = journal->recovery_;
-  log.needed_from = LogLsn{1};
   if (!snapshots.empty()) {
     for (const std::unique_ptr<SnapshotReader>& snapshot : snapshots) {
       EMBLA_RETURN_IF_ERROR(snapshot->MakeDurable());

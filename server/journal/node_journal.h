@@ -32,7 +32,7 @@ struct NodeJournalOptions {
   // Told about once in `progress_every` while Open reads and applies, on any thread.
   std::function<void(const JournalProgress&)> on_progress = {};
   absl::Duration progress_every = absl::Seconds(1);
-  std::uint64_t directory_bytes = 0;  // All files of it, for on_progress; 0: not known.
+  std::uint64_t bytes_to_read = 0;  // By Open, for on_progress (BytesToRead); 0: not known.
   SnapshotOptions snapshots;
 };
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/file.h"
 #include "core/base/ids.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
@@ -24,7 +25,7 @@ namespace {
 constexpr std::string_view kPrefix = "snapshot-";
 constexpr std::size_t kNumberDigits = 20;
 
-std::string PrefixOf(std::uint64_t number) { return absl::StrFormat("snapshot-%020u-", number); }
+std::string PrefixOf(std::uint64_t number) { return absl::StrFormat("%s%020u-", kPrefix, number); }
 
 std::optional<std::uint64_t> NumberOf(std::string_view name) {
   if (!name.starts_with(kPrefix) || name.size() <= kPrefix.size() + kNumberDigits) {
@@ -45,6 +46,10 @@ Buffer Copied(std::string_view payload) {
 }
 
 }  // namespace
+
+std::uint64_t BytesToRead(const std::string& directory) {
+  return BytesOfFiles(directory) + BytesOfFiles(directory, kPrefix);
+}
 
 SnapshotStorage::SnapshotStorage(LogStorage& directory, std::uint64_t number)
     : directory_(directory), prefix_(PrefixOf(number)) {}
@@ -165,33 +170,28 @@ absl::Status SnapshotWriter::Finish() {
 absl::StatusOr<std::unique_ptr<SnapshotReader>> SnapshotReader::Open(LogStorage& directory,
                                                                      std::uint64_t number) {
   std::unique_ptr<SnapshotReader> reader(new SnapshotReader(directory, number));
-  EMBLA_ASSIGN_OR_RETURN(const RecoveredLog log,
-                         RecoverLog(reader->storage_, /*sink=*/nullptr, LogLsn{1}));
-  for (const SegmentHeader& segment : log.segments) reader->segments_.push_back(segment.number);
+  absl::Status head_status;
+  bool is_over = false;  // The head is before all rows.
   std::optional<std::uint64_t> ended_after;
-  const auto find_end = [&](const LogRecordView& record) -> absl::Status {
+  const auto read = [&](const LogRecordView& record) -> absl::Status {
+    const auto kind = static_cast<JournalKind>(record.kind);
     ended_after.reset();
-    if (record.kind != static_cast<std::uint16_t>(JournalKind::kImageEnd)) return absl::OkStatus();
-    EMBLA_ASSIGN_OR_RETURN(const ImageEndRecord end,
-                           DecodeImageEnd(Copied(record.payload).bytes()));
-    ended_after = end.records;
+    if (kind == JournalKind::kImageEnd) {
+      EMBLA_ASSIGN_OR_RETURN(const ImageEndRecord end,
+                             DecodeImageEnd(Copied(record.payload).bytes()));
+      ended_after = end.records;
+      return absl::OkStatus();
+    }
+    is_over |= kind == JournalKind::kRows;
+    if (!is_over && head_status.ok()) head_status = reader->ReadHead(record);
     return absl::OkStatus();
   };
-  if (!log.segments.empty()) {
-    EMBLA_RETURN_IF_ERROR(reader->Scan(log.segments.size() - 1, find_end));
-  }
+  EMBLA_ASSIGN_OR_RETURN(const RecoveredLog log, RecoverLog(reader->storage_, read));
+  for (const SegmentHeader& segment : log.segments) reader->segments_.push_back(segment.number);
   if (!ended_after.has_value()) {
     return absl::NotFoundError(absl::StrCat("snapshot ", number, " was never whole"));
   }
-  // The head is before all rows.
-  bool is_over = false;
-  const auto read_head = [&](const LogRecordView& record) {
-    is_over |= record.kind == static_cast<std::uint16_t>(JournalKind::kRows);
-    return is_over ? absl::OkStatus() : reader->ReadHead(record);
-  };
-  for (std::size_t i = 0; i < log.segments.size() && !is_over; ++i) {
-    EMBLA_RETURN_IF_ERROR(reader->Scan(i, read_head));
-  }
+  EMBLA_RETURN_IF_ERROR(head_status);
   SnapshotHead& head = reader->head_;
   const std::uint64_t records = ToInt(log.report.next_lsn) - 2;  // Before the end.
   if (*ended_after != records || head.record.number != number || head.image.plan == nullptr) {
@@ -227,7 +227,6 @@ absl::Status SnapshotReader::MakeDurable() {
 
 absl::Status SnapshotReader::ReadHead(const LogRecordView& record) {
   const auto kind = static_cast<JournalKind>(record.kind);
-  if (kind == JournalKind::kImageEnd) return absl::OkStatus();
   const Buffer copied = Copied(record.payload);
   const std::span<const std::byte> bytes = copied.bytes();
   NodeImage& image = head_.image;

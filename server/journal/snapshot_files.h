@@ -22,6 +22,10 @@
 
 namespace embla {
 
+// How much a start reads at most of a node's directory: snapshots to check them and again to write
+// their rows, all else once.
+std::uint64_t BytesToRead(const std::string& directory);
+
 // The files of one snapshot, as a directory of their own.
 class SnapshotStorage final : public LogStorage {
  public:
@@ -40,6 +44,9 @@ class SnapshotStorage final : public LogStorage {
   absl::StatusOr<std::vector<std::string>> List() const override;
   absl::Status ReadInto(const std::string& name, std::string& content) const override {
     return directory_.ReadInto(prefix_ + name, content);
+  }
+  absl::StatusOr<std::string> ReadBegin(const std::string& name, std::size_t bytes) const override {
+    return directory_.ReadBegin(prefix_ + name, bytes);
   }
   absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& name,
                                                 std::uint64_t reserved_bytes) override {

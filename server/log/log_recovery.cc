@@ -21,17 +21,12 @@ std::string PathOf(const LogStorage& storage, std::uint64_t number) {
   return storage.PathOf(SegmentName(number));
 }
 
-// Memory for segments: it holds one after the other, as pages that are there already are not asked
-// for.
-using SegmentMemory = std::array<std::string, 2>;
-
 // Reads segments in an order that is known, each while its caller is busy with the one before.
 class SegmentReader {
  public:
-  // `storage` and `memory` are not owned; they outlive this object.
-  SegmentReader(const LogStorage& storage, std::vector<std::uint64_t> numbers,
-                SegmentMemory& memory)
-      : storage_(storage), numbers_(std::move(numbers)), memory_(memory) {
+  // `storage` is not owned; it outlives this object.
+  SegmentReader(const LogStorage& storage, std::vector<std::uint64_t> numbers)
+      : storage_(storage), numbers_(std::move(numbers)) {
     Begin();
   }
   ~SegmentReader() {
@@ -55,20 +50,34 @@ class SegmentReader {
 
   const LogStorage& storage_;
   const std::vector<std::uint64_t> numbers_;
-  SegmentMemory& memory_;
+  std::array<std::string, 2> memory_;  // It holds one segment after the other.
   std::size_t done_ = 0;
   std::future<absl::Status> next_;
 };
 
-absl::StatusOr<SegmentScan> Scan(const LogStorage& storage, std::uint64_t number, bool newest,
-                                 std::string_view content, const LogVisitor& visit) {
-  const std::string path = PathOf(storage, number);
-  EMBLA_ASSIGN_OR_RETURN(SegmentScan scan, ScanSegment(content, path, newest, visit));
-  if (scan.header.number != number) {
-    return LogLoss(path, 0,
-                   absl::StrCat("it is segment ", scan.header.number, " under another name"));
+// The headers of the segments that follow each other up to the newest, oldest first. DataLoss: one
+// of those that have records from `needed_from` on cannot be read; another one that cannot is left
+// out, with all before it.
+absl::StatusOr<std::vector<SegmentHeader>> ReadHeaders(const LogStorage& storage,
+                                                       const std::vector<std::uint64_t>& numbers,
+                                                       LogLsn needed_from) {
+  std::vector<SegmentHeader> headers;
+  for (std::size_t i = numbers.size(); i-- > 0;) {
+    if (!headers.empty() && numbers[i] + 1 != headers.back().number) break;
+    const bool is_needed = headers.empty() || headers.back().first_lsn > needed_from;
+    EMBLA_ASSIGN_OR_RETURN(const std::string begin,
+                           storage.ReadBegin(SegmentName(numbers[i]), kSegmentHeaderBytes));
+    absl::StatusOr<SegmentHeader> header = DecodeSegmentHeader(begin, PathOf(storage, numbers[i]));
+    if (header.ok() && header->number != numbers[i]) {
+      header = LogLoss(PathOf(storage, numbers[i]), 0,
+                       absl::StrCat("it is segment ", header->number, " under another name"));
+    }
+    if (!header.ok() && !is_needed) break;
+    EMBLA_RETURN_IF_ERROR(header.status());
+    headers.push_back(*header);
   }
-  return scan;
+  std::ranges::reverse(headers);
+  return headers;
 }
 
 // Whether `before` is the segment that `after` was written behind.
@@ -88,9 +97,9 @@ absl::Status CheckChain(const LogStorage& storage, const SegmentScan& before,
                    after.previous_bytes, ", or other records"));
 }
 
-absl::Status Missing(const LogStorage& storage, std::uint64_t number, LogLsn keep_from) {
+absl::Status Missing(const LogStorage& storage, std::uint64_t number, LogLsn needed_from) {
   return absl::DataLossError(absl::StrCat(
-      PathOf(storage, number), " is missing, at offset 0: records from ", ToInt(keep_from),
+      PathOf(storage, number), " is missing, at offset 0: records from ", ToInt(needed_from),
       " on are needed; restore the directory from a copy (docs/runbook.md)"));
 }
 
@@ -107,59 +116,41 @@ absl::Status CheckNote(const LogStorage& storage, const LogNote& note, const Rec
                               ", and the log had those below ", ToInt(note.next_lsn)));
 }
 
-// The segments from the one that holds `keep_from` to the newest, which is `numbers.back()`;
-// numbers.size() of them are there.
-absl::Status ReadChain(const LogStorage& storage, const std::vector<std::uint64_t>& numbers,
-                       SegmentMemory& memory, RecoveredLog* log) {
-  LogRecovery& report = log->report;
-  SegmentReader reader(storage, {numbers.rbegin(), numbers.rend()}, memory);
-  for (std::size_t i = numbers.size(); i-- > 0;) {
-    const bool newest = i + 1 == numbers.size();
-    if (!newest && numbers[i] + 1 != numbers[i + 1]) {
-      return Missing(storage, numbers[i + 1] - 1, report.keep_from);
-    }
-    EMBLA_ASSIGN_OR_RETURN(const std::string_view content, reader.Next());
-    EMBLA_ASSIGN_OR_RETURN(const SegmentScan scan,
-                           Scan(storage, numbers[i], newest, content, /*visit=*/nullptr));
-    if (newest) {
-      report.next_lsn = scan.next_lsn;
-      log->newest = scan;
-      if (scan.valid_bytes < content.size()) {
-        report.torn_file = PathOf(storage, numbers[i]);
-        report.torn_offset = scan.valid_bytes;
-        report.torn_bytes = content.size() - scan.valid_bytes;
-      }
-    } else {
-      EMBLA_RETURN_IF_ERROR(CheckChain(storage, scan, log->segments.back()));
-    }
-    report.keep_from = std::max(report.keep_from, scan.keep_from);
-    log->segments.push_back(scan.header);
-    if (scan.header.first_lsn <= report.keep_from) {
-      std::reverse(log->segments.begin(), log->segments.end());
-      return absl::OkStatus();
-    }
-  }
-  return Missing(storage, numbers.front() - 1, report.keep_from);
-}
-
-absl::Status Replay(const LogStorage& storage, const LogSink& sink, SegmentMemory& memory,
-                    RecoveredLog* log) {
-  const LogVisitor visit = [&](const LogRecordView& record) {
-    if (record.lsn < log->report.keep_from || record.type == LogRecordType::kMark) {
-      return absl::OkStatus();
-    }
-    ++log->report.records;
-    return sink(record);
-  };
+// Reads log->segments from the `first` one on, and gives their records to `visit`.
+absl::Status ReadSegments(const LogStorage& storage, std::size_t first, const LogVisitor& visit,
+                          RecoveredLog* log) {
   std::vector<std::uint64_t> numbers;
-  for (const SegmentHeader& segment : log->segments) numbers.push_back(segment.number);
-  SegmentReader reader(storage, numbers, memory);
-  for (const std::uint64_t number : numbers) {
+  for (std::size_t i = first; i < log->segments.size(); ++i) {
+    numbers.push_back(log->segments[i].number);
+  }
+  SegmentReader reader(storage, numbers);
+  for (std::size_t i = first; i < log->segments.size(); ++i) {
     EMBLA_ASSIGN_OR_RETURN(const std::string_view content, reader.Next());
-    const bool newest = number == numbers.back();
-    EMBLA_RETURN_IF_ERROR(Scan(storage, number, newest, content, visit).status());
+    if (i > first) EMBLA_RETURN_IF_ERROR(CheckChain(storage, *log->newest, log->segments[i]));
+    const std::string path = PathOf(storage, log->segments[i].number);
+    const bool is_newest = i + 1 == log->segments.size();
+    EMBLA_ASSIGN_OR_RETURN(log->newest, ScanSegment(content, path, is_newest, visit));
+    LogRecovery& report = log->report;
+    report.keep_from = std::max(report.keep_from, log->newest->keep_from);
+    report.next_lsn = log->newest->next_lsn;
+    if (log->newest->valid_bytes < content.size()) {
+      report.torn_file = path;
+      report.torn_offset = log->newest->valid_bytes;
+      report.torn_bytes = content.size() - log->newest->valid_bytes;
+    }
   }
   return absl::OkStatus();
+}
+
+// Leaves out what a truncation that was interrupted left.
+void LeaveOutGarbage(const std::vector<std::uint64_t>& numbers, RecoveredLog* log) {
+  std::vector<SegmentHeader>& segments = log->segments;
+  const auto kept =
+      std::ranges::upper_bound(segments, log->report.keep_from, {}, &SegmentHeader::first_lsn);
+  if (kept != segments.begin()) segments.erase(segments.begin(), kept - 1);
+  for (const std::uint64_t number : numbers) {
+    if (number < segments.front().number) log->garbage.push_back(SegmentName(number));
+  }
 }
 
 }  // namespace
@@ -177,27 +168,31 @@ absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink
   RecoveredLog log;
   EMBLA_ASSIGN_OR_RETURN(const std::optional<LogNote> note, ReadLogNote(storage));
   if (note && (numbers.empty() || numbers.back() < note->segment)) {
-    return Missing(storage, note->segment, log.report.keep_from);
+    return Missing(storage, note->segment, needed_from);
   }
   if (numbers.empty()) return log;
-  SegmentMemory memory;
-  EMBLA_RETURN_IF_ERROR(ReadChain(storage, numbers, memory, &log));
+  EMBLA_ASSIGN_OR_RETURN(log.segments, ReadHeaders(storage, numbers, needed_from));
+  const auto after =
+      std::ranges::upper_bound(log.segments, needed_from, {}, &SegmentHeader::first_lsn);
+  const bool is_there = after != log.segments.begin();
+  const std::size_t first = is_there ? after - log.segments.begin() - 1 : 0;
+  const LogVisitor visit = [&](const LogRecordView& record) {
+    const bool is_mark = record.type == LogRecordType::kMark;
+    if (!is_there || is_mark || record.lsn < needed_from) return absl::OkStatus();
+    ++log.report.records;
+    return sink(record);
+  };
+  EMBLA_RETURN_IF_ERROR(ReadSegments(storage, first, visit, &log));
   if (note) EMBLA_RETURN_IF_ERROR(CheckNote(storage, *note, log));
-  if (needed_from != LogLsn{0} && log.report.keep_from > needed_from) {
+  if (log.report.keep_from > needed_from) {
     return absl::DataLossError(absl::StrCat(
         storage.path(), ": records from ", ToInt(needed_from), " on are needed, and those below ",
         ToInt(log.report.keep_from),
         " were given up for a snapshot that is not there, or damaged; restore the directory from a "
         "copy (docs/runbook.md)"));
   }
-  if (!sink) return log;
-  const LogSink needed = [&](const LogRecordView& record) {
-    return record.lsn < needed_from ? absl::OkStatus() : sink(record);
-  };
-  EMBLA_RETURN_IF_ERROR(Replay(storage, needed, memory, &log));
-  for (const std::uint64_t number : numbers) {
-    if (number < log.segments.front().number) log.garbage.push_back(SegmentName(number));
-  }
+  if (!is_there) return Missing(storage, log.segments.front().number - 1, needed_from);
+  LeaveOutGarbage(numbers, &log);
   return log;
 }
 

@@ -1,8 +1,7 @@
 // Recovers a log after a stop or a crash: reads, checks and replays it; nothing is changed.
 //
-// Segments are read from the newest back to the one with the first record that is needed; so the
-// marks in them are known before older segments are asked for, and what an interrupted truncation
-// left of those does not matter. Only then the records are replayed, oldest first.
+// Segments are read once, from the one with the first record that is needed, which their headers
+// tell, to the newest. What an interrupted truncation left of older ones does not matter.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ namespace embla {
 
 struct LogRecovery {
   std::uint64_t records = 0;  // Replayed.
-  LogLsn keep_from{1};        // Records below are not replayed.
+  LogLsn keep_from{1};        // The highest mark: records below may have been given up.
   LogLsn next_lsn{1};         // Above every record of the log.
   // Dropped: never synced, cut by a crash. The file's name is empty without a torn tail.
   std::string torn_file;
@@ -30,19 +29,17 @@ struct LogRecovery {
 struct RecoveredLog {
   LogRecovery report;
   std::optional<SegmentScan> newest;    // None: there is no log yet.
-  std::vector<SegmentHeader> segments;  // Needed ones, oldest first, with the newest.
+  std::vector<SegmentHeader> segments;  // All but garbage, oldest first.
   std::vector<std::string> garbage;     // Files of the log that are not needed any more.
 };
 
-// Updates and controls from keep_from on, in order of their LSNs.
+// Updates and controls, in order of their LSNs.
 using LogSink = LogVisitor;
 
-// DataLoss: corruption or a missing segment: names the file and the offset; nothing was given to
-// `sink`. Errors of `sink` are returned as they are.
-//
-// Without a sink the log is checked, and that is all. Records below `needed_from` are not given to
-// it either; 0: all that are kept are needed. DataLoss: some from there on are not kept any more.
+// Gives `sink` the records from `needed_from` on. DataLoss: corruption or a missing segment, with
+// the name of the file and the offset, or those records are not kept any more; errors of `sink`. It
+// may have been given all of the records by then: whoever made something of them drops it.
 absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink& sink,
-                                        LogLsn needed_from = LogLsn{0});
+                                        LogLsn needed_from = LogLsn{1});
 
 }  // namespace embla

@@ -57,6 +57,9 @@ class LogStorage {
   // `content` becomes the file's; its memory serves one file after the other.
   virtual absl::Status ReadInto(const std::string& name, std::string& content) const = 0;
   absl::StatusOr<std::string> Read(const std::string& name) const;
+  // Its first `bytes` bytes, or all of a shorter one.
+  virtual absl::StatusOr<std::string> ReadBegin(const std::string& name,
+                                                std::size_t bytes) const = 0;
 
   // Opens `name` to append to; creates it where it is missing, with room for `reserved_bytes` where
   // the file system can promise that. ResourceExhausted: there is no room.
@@ -90,6 +93,9 @@ class DirectoryLogStorage final : public LogStorage {
   const std::string& path() const override { return path_; }
   absl::StatusOr<std::vector<std::string>> List() const override;
   absl::Status ReadInto(const std::string& name, std::string& content) const override;
+  absl::StatusOr<std::string> ReadBegin(const std::string& name, std::size_t bytes) const override {
+    return ReadFileBegin(PathOf(name), bytes);
+  }
   absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& name,
                                                 std::uint64_t reserved_bytes) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;

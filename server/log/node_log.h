@@ -40,8 +40,7 @@ struct NodeLogOptions {
   // How long the writer rests after so many bytes, for the disk to serve somebody else; empty: it
   // does not rest.
   std::function<absl::Duration(std::size_t bytes)> pause_after = {};
-  // Open replays no records below; 0: it replays all that are kept (RecoverLog).
-  LogLsn needed_from{0};
+  LogLsn needed_from{1};  // Open replays no records below.
   // For callers who act on an update's record before it is written. A full disk is then found by
   // AppendUpdate, and accepted records are written to the room that is left, as updates at kQueued
   // always do; if there is none after all, the log breaks.
@@ -66,8 +65,8 @@ using LogDone = std::function<void(const absl::Status&)>;
 class NodeLog {
  public:
   // Recovers what `storage` holds into `sink`, then is ready to append. `storage` is not owned and
-  // outlives the log. Errors: DataLoss (corruption, names file and offset; nothing is changed), the
-  // sink's (nothing is changed), ResourceExhausted (no room to begin a log), Unavailable.
+  // outlives the log. Errors: DataLoss (corruption, names file and offset; no file is changed), the
+  // sink's (no file is changed), ResourceExhausted (no room to begin a log), Unavailable.
   static absl::StatusOr<std::unique_ptr<NodeLog>> Open(LogStorage& storage,
                                                        const NodeLogOptions& options,
                                                        const LogSink& sink);

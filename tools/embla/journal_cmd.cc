@@ -109,7 +109,7 @@ void PutSummary(const JournalFlags& flags, const Journal& journal, const Recover
                     {"snapshots", journal.snapshots.size()},
                     {"snapshot_bytes", journal.snapshot_bytes()},
                     {"records", records},
-                    {"first_lsn", ToInt(std::max(journal.first(), report.keep_from))},
+                    {"first_lsn", ToInt(journal.first())},
                     {"next_lsn", ToInt(report.next_lsn)},
                     {"torn_bytes", report.torn_bytes},
                     {"processes", texts.processes()},

@@ -92,11 +92,12 @@ class LogModel {
   // Before a call to Truncate: it may have happened even if it fails.
   void MayTruncate(LogLsn keep_from) {
     const MutexLock lock(mu_);
-    keep_from_max_ = std::max(keep_from_max_, keep_from);
+    needed_from_ = std::max(needed_from_, keep_from);
   }
-  void Truncated(LogLsn keep_from) {
+  // The record that a recovery begins with.
+  LogLsn needed_from() const {
     const MutexLock lock(mu_);
-    keep_from_min_ = std::max(keep_from_min_, keep_from);
+    return needed_from_;
   }
 
   LogSink Sink() {
@@ -114,14 +115,13 @@ class LogModel {
     const MutexLock lock(mu_);
     std::sort(records_.begin(), records_.end(),
               [](const auto& a, const auto& b) { return a->lsn < b->lsn; });
-    ASSERT_LE(report.keep_from, keep_from_max_);
-    ASSERT_GE(report.keep_from, keep_from_min_);
+    ASSERT_LE(report.keep_from, needed_from_);
     ASSERT_EQ(report.records, replayed_.size());
     std::size_t next = 0;
     for (const auto& record : records_) {
       const bool acknowledged = record->told == absl::StatusCode::kOk;
       const bool refused = record->told == absl::StatusCode::kResourceExhausted;
-      if (record->lsn < report.keep_from) continue;
+      if (record->lsn < needed_from_) continue;
       if (record->lsn >= report.next_lsn) {
         ASSERT_FALSE(acknowledged && (record->level >= survives || record->is_synced))
             << "lost " << ToUint(record->lsn) << " of level " << int(record->level);
@@ -137,9 +137,10 @@ class LogModel {
       ASSERT_EQ(got.payload, record->payload);
     }
     ASSERT_EQ(next, replayed_.size()) << "more than was written";
-    keep_from_min_ = keep_from_max_ = report.keep_from;
+    // LSNs that were given up, and then lost, are given again.
+    needed_from_ = std::min(needed_from_, report.next_lsn);
     std::erase_if(records_, [&](const auto& record) {
-      return record->lsn >= report.next_lsn || record->lsn < report.keep_from ||
+      return record->lsn >= report.next_lsn || record->lsn < needed_from_ ||
              record->told == absl::StatusCode::kResourceExhausted;
     });
     for (const auto& record : records_) {
@@ -159,8 +160,7 @@ class LogModel {
   mutable Mutex mu_;
   CondVar told_;
   std::vector<std::unique_ptr<Record>> records_ ABSL_GUARDED_BY(mu_);
-  LogLsn keep_from_min_ ABSL_GUARDED_BY(mu_){1};
-  LogLsn keep_from_max_ ABSL_GUARDED_BY(mu_){1};
+  LogLsn needed_from_ ABSL_GUARDED_BY(mu_){1};
   std::vector<Record> replayed_;  // Used by the test's thread only.
 };
 

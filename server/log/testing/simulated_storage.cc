@@ -162,6 +162,13 @@ absl::Status SimulatedStorage::ReadInto(const std::string& name, std::string& co
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> SimulatedStorage::ReadBegin(const std::string& name,
+                                                        std::size_t bytes) const {
+  std::string content;
+  EMBLA_RETURN_IF_ERROR(ReadInto(name, content));
+  return content.substr(0, bytes);
+}
+
 absl::StatusOr<std::unique_ptr<LogFile>> SimulatedStorage::Open(const std::string& name,
                                                                 std::uint64_t reserved_bytes) {
   const MutexLock lock(mu_);
