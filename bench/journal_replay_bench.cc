@@ -103,13 +103,14 @@ struct Subject {
     ShardNodeOptions options;
     options.name = Self().name;
     options.devices = Self().devices;
-    node = *ShardNode::Create(std::move(options), pool);
     NodeJournalOptions journal_options;
     journal_options.level = Durability::kWritten;
-    auto opened = NodeJournal::Open(storage, journal_options, *node);
+    auto opened = NodeJournal::Open(storage, journal_options,
+                                    [&] { return ShardNode::Create(options, pool); });
     if (!opened.ok()) LogError("bench", opened.status().message());
     EMBLA_CHECK(opened.ok());
-    journal = *std::move(opened);
+    journal = std::move(opened->journal);
+    node = std::move(opened->node);
   }
   ~Subject() {
     EMBLA_CHECK(journal->Close().ok());

@@ -351,13 +351,12 @@ absl::Status MakeDirectories(const std::string& directory) {
   return absl::OkStatus();
 }
 
-std::uintmax_t BytesOfFiles(const std::string& directory, std::string_view prefix) {
+std::uintmax_t BytesOfFiles(const std::string& directory) {
   std::uintmax_t bytes = 0;
   std::error_code error;
   for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code gone;
-    if (!entry->path().filename().native().starts_with(prefix)) continue;
     const std::uintmax_t size = entry->is_regular_file(gone) ? entry->file_size(gone) : 0;
     if (!gone) bytes += size;
   }

@@ -96,9 +96,9 @@ absl::Status RenameDurably(const std::string& from, const std::string& to);
 // Makes created, renamed and removed names in `directory` durable.
 absl::Status SyncDirectory(const std::string& directory);
 
-// The sizes of all files directly in `directory` whose names begin with `prefix`; one that is
+// The sizes of all files directly in `directory`; one that is
 // deleted meanwhile counts as 0 bytes.
-std::uintmax_t BytesOfFiles(const std::string& directory, std::string_view prefix = {});
+std::uintmax_t BytesOfFiles(const std::string& directory);
 
 // Creates `directory` and its parents where they are missing.
 absl::Status MakeDirectories(const std::string& directory);

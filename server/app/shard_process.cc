@@ -89,7 +89,7 @@ ShardProcess::ShardProcess(const ShardProcessOptions& options, TlsPtr tls)
   process_metrics_.SetNode(options_.name, "");
 }
 
-absl::Status ShardProcess::MakeNode() {
+absl::StatusOr<std::unique_ptr<ShardNode>> ShardProcess::MakeEmptyNode() {
   ShardNodeOptions node;
   node.name = options_.name;
   node.devices = options_.devices;
@@ -104,8 +104,15 @@ absl::Status ShardProcess::MakeNode() {
   }
   node.reply_bytes_max = options_.data.limits.reply_bytes_max;
   node.metrics = &metrics_;
-  EMBLA_ASSIGN_OR_RETURN(node_, ShardNode::Create(std::move(node), pool_));
-  EMBLA_RETURN_IF_ERROR(Recover());
+  return ShardNode::Create(std::move(node), pool_);
+}
+
+absl::Status ShardProcess::MakeNode() {
+  if (options_.data_dir.empty()) {
+    EMBLA_ASSIGN_OR_RETURN(node_, MakeEmptyNode());
+  } else {
+    EMBLA_RETURN_IF_ERROR(Recover());
+  }
   key_.OnChange([this](const ClusterKeyPtr& key) { node_->sessions().SetKey(key); });
   if (!options_.data_dir.empty()) key_.KeepIn(options_.data_dir + "/cluster.key");
   // Loads the key from its last place, so that requests can be judged before the coordinator
@@ -124,7 +131,6 @@ absl::Status ShardProcess::MakeNode() {
 }
 
 absl::Status ShardProcess::Recover() {
-  if (options_.data_dir.empty()) return absl::OkStatus();
   process_metrics_.Watch("journal", options_.data_dir);
   EMBLA_ASSIGN_OR_RETURN(storage_, DirectoryLogStorage::Open(options_.data_dir));
   EMBLA_ASSIGN_OR_RETURN(directory_, NodeDirectory::Open(options_.data_dir, options_.name));
@@ -132,7 +138,7 @@ absl::Status ShardProcess::Recover() {
   journal.level = options_.durability;
   journal.metrics = &metrics_;
   journal.snapshots = options_.snapshots;
-  journal.bytes_to_read = BytesToRead(options_.data_dir);
+  journal.directory_bytes = BytesOfFiles(options_.data_dir);
   journal.progress_every = absl::Seconds(2);
   journal.on_progress = [this](const JournalProgress& progress) {
     const std::string how_far = progress.Text();
@@ -140,9 +146,11 @@ absl::Status ShardProcess::Recover() {
     LogInfo("shard", "recovering progress=\"", how_far, "\" records=", progress.records);
   };
   SetReady(absl::UnavailableError("recovering the journal"));
-  LogInfo("shard", "recovering directory=", options_.data_dir,
-          " bytes=", BytesOfFiles(options_.data_dir));
-  EMBLA_ASSIGN_OR_RETURN(journal_, NodeJournal::Open(*storage_, journal, *node_));
+  LogInfo("shard", "recovering directory=", options_.data_dir, " bytes=", journal.directory_bytes);
+  EMBLA_ASSIGN_OR_RETURN(NodeJournal::Opened opened,
+                         NodeJournal::Open(*storage_, journal, [this] { return MakeEmptyNode(); }));
+  journal_ = std::move(opened.journal);
+  node_ = std::move(opened.node);
   const JournalRecovery& recovery = journal_->recovery();
   LogInfo("shard", "recovered directory=", options_.data_dir,
           " process=", recovery.node.log_process, " records=", recovery.records,

@@ -99,6 +99,7 @@ class ShardProcess {
 
  private:
   ShardProcess(const ShardProcessOptions& options, TlsPtr tls);
+  absl::StatusOr<std::unique_ptr<ShardNode>> MakeEmptyNode();
   absl::Status MakeNode();
   absl::Status Recover();
   absl::Status ExposeMetrics();

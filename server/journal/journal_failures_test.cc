@@ -188,8 +188,9 @@ TEST_F(JournalFailuresTest, ANodeWithOtherDevicesDoesNotStart) {
   JournaledNode::Options fewer = options_;
   fewer.node.devices.resize(1);
   BufferPool pool;
-  const std::unique_ptr<ShardNode> node = *ShardNode::Create(fewer.node, pool);
-  const absl::Status refused = NodeJournal::Open(subject_->disk(), fewer.journal, *node).status();
+  const auto make_node = [&] { return ShardNode::Create(fewer.node, pool); };
+  const absl::Status refused =
+      NodeJournal::Open(subject_->disk(), fewer.journal, make_node).status();
   EXPECT_EQ(refused.code(), Code::kFailedPrecondition) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("record 2"));
   subject_->Start();

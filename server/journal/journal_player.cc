@@ -24,7 +24,7 @@ absl::Status AtRecord(LogLsn lsn, absl::StatusCode code, const absl::Status& sta
 
 }  // namespace
 
-absl::Status JournalPlayer::Begin(SnapshotChain snapshots) {
+absl::Status JournalPlayer::Begin(SnapshotChain snapshots, std::set<std::uint64_t>& damaged) {
   SnapshotHead& head = snapshots.back()->head();
   EMBLA_RETURN_IF_ERROR(node_.images().Begin(head.image));
   for (const RestoredUnit& unit : head.units) EMBLA_RETURN_IF_ERROR(MakeRoom(unit));
@@ -36,6 +36,7 @@ absl::Status JournalPlayer::Begin(SnapshotChain snapshots) {
   }
   units_.Restore(head.record.log_process, std::move(head.units));
   snapshots_ = std::move(snapshots);
+  damaged_ = &damaged;
   return absl::OkStatus();
 }
 
@@ -51,7 +52,7 @@ absl::Status JournalPlayer::WriteRows(std::uint64_t position) {
     SnapshotReader& oldest = *snapshots_.front();
     const bool is_last = snapshots_.size() == 1;
     EMBLA_RETURN_IF_ERROR(WriteRows(oldest, is_last, is_last ? position : kAllRows));
-    EMBLA_ASSIGN_OR_RETURN(const SnapshotReader::Rows* const left, oldest.Front());
+    EMBLA_ASSIGN_OR_RETURN(const SnapshotReader::Rows* const left, FrontOf(oldest));
     if (left != nullptr) break;
     snapshots_.erase(snapshots_.begin());
     if (!is_last) continue;
@@ -60,6 +61,12 @@ absl::Status JournalPlayer::WriteRows(std::uint64_t position) {
     awaited_.clear();
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<SnapshotReader::Rows*> JournalPlayer::FrontOf(SnapshotReader& snapshot) {
+  absl::StatusOr<SnapshotReader::Rows*> rows = snapshot.Front();
+  if (absl::IsDataLoss(rows.status())) damaged_->insert(snapshot.head().record.number);
+  return rows;
 }
 
 void JournalPlayer::Arrive(TableId table, RowInterval rows) {
@@ -71,7 +78,7 @@ void JournalPlayer::Arrive(TableId table, RowInterval rows) {
 absl::Status JournalPlayer::WriteRows(SnapshotReader& snapshot, bool is_last,
                                       std::uint64_t position) {
   while (true) {
-    EMBLA_ASSIGN_OR_RETURN(SnapshotReader::Rows* const rows, snapshot.Front());
+    EMBLA_ASSIGN_OR_RETURN(SnapshotReader::Rows* const rows, FrontOf(snapshot));
     if (rows == nullptr || rows->position > position) return absl::OkStatus();
     CrashPoint("recovery.rows");
     const std::size_t size = rows->bytes.size();

@@ -35,8 +35,9 @@ class JournalPlayer {
 
   // Begins with a chain of snapshots, not empty, instead of nothing: the records from the position
   // of the last one on follow. Its rows are written where they were read, after those of the
-  // others.
-  absl::Status Begin(SnapshotChain snapshots);
+  // others. A snapshot whose rows prove damaged is added to `damaged`, which outlives this object:
+  // the error that Play or Finish returns then is not of the journal.
+  absl::Status Begin(SnapshotChain snapshots, std::set<std::uint64_t>& damaged);
 
   // The next record. Errors, after which the player is of no use, name the record:
   //   DataLoss            it does not fit those before it
@@ -62,6 +63,7 @@ class JournalPlayer {
   // Writes the snapshots' rows that were read before record `position`.
   absl::Status WriteRows(std::uint64_t position);
   absl::Status WriteRows(SnapshotReader& snapshot, bool is_last, std::uint64_t position);
+  absl::StatusOr<SnapshotReader::Rows*> FrontOf(SnapshotReader& snapshot);
   // Memory for a unit that was coming in.
   absl::Status MakeRoom(const RestoredUnit& unit);
   // From now on updates apply to the rows.
@@ -91,8 +93,9 @@ class JournalPlayer {
   absl::Status Drain();
   absl::Status FirstError();
 
-  ShardNode& node_;          // Not owned; outlives this object.
-  SnapshotChain snapshots_;  // With rows that are not written yet.
+  ShardNode& node_;                             // Not owned; outlives this object.
+  SnapshotChain snapshots_;                     // With rows that are not written yet.
+  std::set<std::uint64_t>* damaged_ = nullptr;  // Not owned.
   // Rows of ZCH tables of which the last snapshot may have some. The ids there are not those by
   // which updates were decided: an update could change a row that nothing changed.
   std::map<TableId, RowIntervals> awaited_;

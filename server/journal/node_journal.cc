@@ -46,7 +46,7 @@ std::uint64_t FileBytesMax() {
 
 NodeJournal::NodeJournal(LogStorage& storage, const NodeJournalOptions& options)
     : options_(options),
-      progress_(options.bytes_to_read, options.progress_every, options.on_progress),
+      progress_(options.directory_bytes, options.progress_every, options.on_progress),
       storage_(storage, MetersOf(options.metrics, progress_)) {
   if (options.metrics == nullptr) return;
   queue_bytes_ = options.metrics->MakeGauge(MetricNamed("embla_journal_queue_bytes"));
@@ -60,9 +60,25 @@ void NodeJournal::CountRecovery() {
       .Observe(recovery_.took);
 }
 
-absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& storage,
-                                                               const NodeJournalOptions& options,
-                                                               ShardNode& node) {
+absl::StatusOr<NodeJournal::Opened> NodeJournal::Open(LogStorage& storage,
+                                                      const NodeJournalOptions& options,
+                                                      MakeNode make_node) {
+  std::set<std::uint64_t> damaged;
+  while (true) {
+    const std::size_t known = damaged.size();
+    EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<ShardNode> node, make_node());
+    absl::StatusOr<std::unique_ptr<NodeJournal>> journal =
+        Recover(storage, options, *node, damaged);
+    if (journal.ok()) return Opened{*std::move(journal), std::move(node)};
+    if (damaged.size() == known) return journal.status();
+    LogError("journal",
+             "a snapshot is damaged, starting again without it: ", journal.status().message());
+  }
+}
+
+absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Recover(
+    LogStorage& storage, const NodeJournalOptions& options, ShardNode& node,
+    std::set<std::uint64_t>& damaged) {
   const absl::Time start = absl::Now();
   NodeLogOptions log = options.log;
   log.accepted_is_final = true;  // Rows are updated before their record is written.
@@ -83,7 +99,7 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
     progress.NoteApplied(player.records(), player.bytes());
     return played;
   };
-  EMBLA_ASSIGN_OR_RETURN(SnapshotChain snapshots, OpenSnapshots(snapshot_storage));
+  EMBLA_ASSIGN_OR_RETURN(SnapshotChain snapshots, OpenSnapshots(snapshot_storage, damaged));
   JournalRecovery& recovery = journal->recovery_;
   if (!snapshots.empty()) {
     for (const std::unique_ptr<SnapshotReader>& snapshot : snapshots) {
@@ -93,7 +109,7 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
     recovery.base = snapshots.front()->head().record.number;
     recovery.snapshot = snapshots.back()->head().record.number;
     log.needed_from = LogLsn{snapshots.back()->head().record.position};
-    EMBLA_RETURN_IF_ERROR(player.Begin(std::move(snapshots)));
+    EMBLA_RETURN_IF_ERROR(player.Begin(std::move(snapshots), damaged));
   }
   EMBLA_ASSIGN_OR_RETURN(journal->log_, NodeLog::Open(journal->storage_, log, play));
   EMBLA_ASSIGN_OR_RETURN(recovery.node, player.Finish());

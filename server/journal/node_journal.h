@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/metrics/metrics.h"
@@ -32,7 +34,7 @@ struct NodeJournalOptions {
   // Told about once in `progress_every` while Open reads and applies, on any thread.
   std::function<void(const JournalProgress&)> on_progress = {};
   absl::Duration progress_every = absl::Seconds(1);
-  std::uint64_t bytes_to_read = 0;  // By Open, for on_progress (BytesToRead); 0: not known.
+  std::uint64_t directory_bytes = 0;  // All files of it, for on_progress; 0: not known.
   SnapshotOptions snapshots;
 };
 
@@ -53,14 +55,17 @@ class NodeJournal final : public Journal, public MoveLog {
  public:
   using Done = std::function<void(const absl::Status&)>;
 
-  // Makes `node`, which is new, what the log in `storage` says, and writes its changes there from
-  // now on. Neither is owned; both outlive the journal: destroy it after the node's last request.
-  // Errors: those of NodeLog::Open; DataLoss (a record that does not fit
-  // those before it); FailedPrecondition (of a newer program, or of a node with other devices);
+  // Makes a new node.
+  using MakeNode = absl::FunctionRef<absl::StatusOr<std::unique_ptr<ShardNode>>()>;
+  struct Opened;
+  // Makes a node what the log in `storage` says, and writes its changes there from now on. A
+  // snapshot that proves damaged while its rows are written spoils the node: another one is made
+  // what the snapshots before it and the log say. `storage` is not owned, and outlives the journal.
+  // Errors: those of `make_node` and NodeLog::Open; DataLoss (a record that does not fit those
+  // before it); FailedPrecondition (of a newer program, or of a node with other devices);
   // ResourceExhausted (less memory than before).
-  static absl::StatusOr<std::unique_ptr<NodeJournal>> Open(LogStorage& storage,
-                                                           const NodeJournalOptions& options,
-                                                           ShardNode& node);
+  static absl::StatusOr<Opened> Open(LogStorage& storage, const NodeJournalOptions& options,
+                                     MakeNode make_node);
 
   ~NodeJournal() override {
     if (snapshots_ != nullptr) StopSnapshots();
@@ -101,6 +106,11 @@ class NodeJournal final : public Journal, public MoveLog {
 
  private:
   NodeJournal(LogStorage& storage, const NodeJournalOptions& options);
+  // Makes `node`, which is new, what is there without the `damaged` snapshots, to which it adds.
+  static absl::StatusOr<std::unique_ptr<NodeJournal>> Recover(LogStorage& storage,
+                                                              const NodeJournalOptions& options,
+                                                              ShardNode& node,
+                                                              std::set<std::uint64_t>& damaged);
   void CountRecovery();
   absl::Status MakeSnapshots(LogStorage& storage, const NodeLogOptions& log, ShardNode& node);
   absl::Status AppendPlan(const InstalledPlan& installed, Done done);
@@ -118,6 +128,12 @@ class NodeJournal final : public Journal, public MoveLog {
   std::atomic<bool> has_snapshots_ = false;  // Whether the log's writer may look at snapshots_.
   std::unique_ptr<Snapshotter> snapshots_;   // Stopped before the log closes.
   std::unique_ptr<NodeLog> log_;             // Uses the others as it closes.
+};
+
+// A journal outlives its node's last request.
+struct NodeJournal::Opened {
+  std::unique_ptr<NodeJournal> journal;
+  std::unique_ptr<ShardNode> node;
 };
 
 }  // namespace embla

@@ -10,29 +10,29 @@
 namespace embla {
 
 double JournalProgress::share() const {
-  if (bytes_to_read == 0) return 0;
-  return std::min(1.0, static_cast<double>(read_bytes) / static_cast<double>(bytes_to_read));
+  if (directory_bytes == 0) return 0;
+  return std::min(1.0, static_cast<double>(read_bytes) / static_cast<double>(directory_bytes));
 }
 
 std::string JournalProgress::Text() const {
   const double seconds = absl::ToDoubleSeconds(elapsed);
   const double rate = seconds > 0 ? static_cast<double>(read_bytes) / seconds : 0;
   const auto bytes = [](double count) { return FormatBytes(static_cast<std::int64_t>(count)); };
-  if (bytes_to_read == 0) {
+  if (directory_bytes == 0) {
     return absl::StrCat(bytes(static_cast<double>(read_bytes)), ", read at ", bytes(rate), "/s");
   }
   std::string text =
       absl::StrCat(static_cast<int>(100 * share()), " % of ",
-                   bytes(static_cast<double>(bytes_to_read)), ", read at ", bytes(rate), "/s");
+                   bytes(static_cast<double>(directory_bytes)), ", read at ", bytes(rate), "/s");
   if (rate <= 0) return text;
-  const double left = static_cast<double>(bytes_to_read) * (1 - share());
+  const double left = static_cast<double>(directory_bytes) * (1 - share());
   absl::StrAppend(&text, ", about ", static_cast<std::int64_t>(left / rate) + 1, " s left");
   return text;
 }
 
-RecoveryProgress::RecoveryProgress(std::uint64_t bytes_to_read, absl::Duration every, Tell tell)
+RecoveryProgress::RecoveryProgress(std::uint64_t directory_bytes, absl::Duration every, Tell tell)
     : every_(every), tell_(std::move(tell)), start_(absl::Now()), told_(start_) {
-  progress_.bytes_to_read = bytes_to_read;
+  progress_.directory_bytes = directory_bytes;
 }
 
 void RecoveryProgress::SetGauges(const Gauge& share, const Gauge& applied_bytes) {

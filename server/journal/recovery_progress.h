@@ -12,10 +12,10 @@
 namespace embla {
 
 struct JournalProgress {
-  std::uint64_t records = 0;        // Records of the journal that were applied,
-  std::uint64_t bytes = 0;          // and bytes of their content.
-  std::uint64_t read_bytes = 0;     // Bytes of files, so far.
-  std::uint64_t bytes_to_read = 0;  // At most, in all; 0: not known.
+  std::uint64_t records = 0;          // Records of the journal that were applied,
+  std::uint64_t bytes = 0;            // and bytes of their content.
+  std::uint64_t read_bytes = 0;       // Bytes of files, so far.
+  std::uint64_t directory_bytes = 0;  // All files have so many; 0: not known.
   absl::Duration elapsed;
 
   // 0 to 1. Files that are of no use any more are not read: the end may come before 1.
@@ -31,7 +31,7 @@ class RecoveryProgress {
 
   // `tell`, which may be empty, is called at most once in `every`, by who calls NoteRead or
   // NoteApplied, perhaps by two at once.
-  RecoveryProgress(std::uint64_t bytes_to_read, absl::Duration every, Tell tell);
+  RecoveryProgress(std::uint64_t directory_bytes, absl::Duration every, Tell tell);
 
   // Metrics that follow.
   void SetGauges(const Gauge& share, const Gauge& applied_bytes);

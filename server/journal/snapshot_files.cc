@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/base/file.h"
 #include "core/base/ids.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
@@ -46,10 +45,6 @@ Buffer Copied(std::string_view payload) {
 }
 
 }  // namespace
-
-std::uint64_t BytesToRead(const std::string& directory) {
-  return BytesOfFiles(directory) + BytesOfFiles(directory, kPrefix);
-}
 
 SnapshotStorage::SnapshotStorage(LogStorage& directory, std::uint64_t number)
     : directory_(directory), prefix_(PrefixOf(number)) {}
@@ -170,38 +165,20 @@ absl::Status SnapshotWriter::Finish() {
 absl::StatusOr<std::unique_ptr<SnapshotReader>> SnapshotReader::Open(LogStorage& directory,
                                                                      std::uint64_t number) {
   std::unique_ptr<SnapshotReader> reader(new SnapshotReader(directory, number));
-  absl::Status head_status;
-  bool is_over = false;  // The head is before all rows.
-  std::optional<std::uint64_t> ended_after;
-  const auto read = [&](const LogRecordView& record) -> absl::Status {
-    const auto kind = static_cast<JournalKind>(record.kind);
-    ended_after.reset();
-    if (kind == JournalKind::kImageEnd) {
-      EMBLA_ASSIGN_OR_RETURN(const ImageEndRecord end,
-                             DecodeImageEnd(Copied(record.payload).bytes()));
-      ended_after = end.records;
-      return absl::OkStatus();
-    }
-    is_over |= kind == JournalKind::kRows;
-    if (!is_over && head_status.ok()) head_status = reader->ReadHead(record);
-    return absl::OkStatus();
+  EMBLA_RETURN_IF_ERROR(reader->FindSegments());
+  // The head is before all rows.
+  bool is_over = false;
+  const auto read_head = [&](const LogRecordView& record) {
+    is_over |= record.kind == static_cast<std::uint16_t>(JournalKind::kRows);
+    return is_over ? absl::OkStatus() : reader->ReadHead(record);
   };
-  EMBLA_ASSIGN_OR_RETURN(const RecoveredLog log, RecoverLog(reader->storage_, read));
-  for (const SegmentHeader& segment : log.segments) reader->segments_.push_back(segment.number);
-  if (!ended_after.has_value()) {
-    return absl::NotFoundError(absl::StrCat("snapshot ", number, " was never whole"));
+  for (std::size_t i = 0; i < reader->segments_.size() && !is_over; ++i) {
+    EMBLA_RETURN_IF_ERROR(reader->Scan(i, read_head));
   }
-  EMBLA_RETURN_IF_ERROR(head_status);
   SnapshotHead& head = reader->head_;
-  const std::uint64_t records = ToInt(log.report.next_lsn) - 2;  // Before the end.
-  if (*ended_after != records || head.record.number != number || head.image.plan == nullptr) {
-    return absl::DataLossError(
-        absl::StrCat("snapshot ", number, " has ", records, " records, and says ", *ended_after));
+  if (head.record.number != number || head.image.plan == nullptr) {
+    return absl::DataLossError(absl::StrCat("snapshot ", number, " has no head of its own"));
   }
-  for (const SegmentHeader& segment : log.segments) {
-    reader->bytes_ += segment.previous_bytes;
-  }
-  reader->bytes_ += log.newest->valid_bytes;
   NodeImage& image = head.image;
   image.position = head.record.position;
   image.time = head.record.time;
@@ -209,17 +186,53 @@ absl::StatusOr<std::unique_ptr<SnapshotReader>> SnapshotReader::Open(LogStorage&
   return reader;
 }
 
+absl::Status SnapshotReader::FindSegments() {
+  std::optional<std::uint64_t> ended_after;
+  const auto find_end = [&](const LogRecordView& record) -> absl::Status {
+    ended_after.reset();
+    if (record.kind != static_cast<std::uint16_t>(JournalKind::kImageEnd)) return absl::OkStatus();
+    EMBLA_ASSIGN_OR_RETURN(const ImageEndRecord end,
+                           DecodeImageEnd(Copied(record.payload).bytes()));
+    ended_after = end.records;
+    return absl::OkStatus();
+  };
+  // A process that died before the note was written may have written the end.
+  EMBLA_ASSIGN_OR_RETURN(const std::optional<LogNote> note, ReadLogNote(storage_));
+  const LogLsn end = note.has_value() ? LogLsn{ToInt(note->next_lsn) - 1} : LogLsn{1};
+  EMBLA_ASSIGN_OR_RETURN(RecoveredLog log, RecoverLog(storage_, find_end, end));
+  segments_ = std::move(log.segments);
+  next_lsn_ = log.report.next_lsn;
+  if (!ended_after.has_value()) return absl::NotFoundError("the snapshot was never whole");
+  for (const SegmentHeader& segment : segments_) bytes_ += segment.previous_bytes;
+  bytes_ += log.newest->valid_bytes;
+  const std::uint64_t records = ToInt(next_lsn_) - 2;  // Before the end.
+  if (segments_.front().number == 1 && *ended_after == records) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("the snapshot has ", segments_.size(), " files and ",
+                                          records, " records, and says ", *ended_after));
+}
+
 absl::Status SnapshotReader::Scan(std::size_t segment, const LogVisitor& visit) {
-  const std::string name = SegmentName(segments_[segment]);
+  const std::string name = SegmentName(segments_[segment].number);
   EMBLA_RETURN_IF_ERROR(storage_.ReadInto(name, content_));
   const bool is_newest = segment + 1 == segments_.size();
-  return ScanSegment(content_, storage_.PathOf(name), is_newest, visit).status();
+  EMBLA_ASSIGN_OR_RETURN(const SegmentScan scan,
+                         ScanSegment(content_, storage_.PathOf(name), is_newest, visit));
+  if (!is_newest) return CheckFollows(storage_, scan, segments_[segment + 1]);
+  if (scan.next_lsn == next_lsn_) return absl::OkStatus();
+  return LogLoss(storage_.PathOf(name), scan.valid_bytes, "the end of the snapshot is not there");
+}
+
+absl::Status SnapshotReader::CheckAll() {
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    EMBLA_RETURN_IF_ERROR(Scan(i, /*visit=*/nullptr));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SnapshotReader::MakeDurable() {
-  for (const std::uint64_t segment : segments_) {
+  for (const SegmentHeader& segment : segments_) {
     EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<LogFile> file,
-                           storage_.Open(SegmentName(segment), /*reserved_bytes=*/0));
+                           storage_.Open(SegmentName(segment.number), /*reserved_bytes=*/0));
     EMBLA_RETURN_IF_ERROR(file->Sync());
   }
   return storage_.SyncDirectory();
@@ -227,6 +240,7 @@ absl::Status SnapshotReader::MakeDurable() {
 
 absl::Status SnapshotReader::ReadHead(const LogRecordView& record) {
   const auto kind = static_cast<JournalKind>(record.kind);
+  if (kind == JournalKind::kImageEnd) return absl::OkStatus();
   const Buffer copied = Copied(record.payload);
   const std::span<const std::byte> bytes = copied.bytes();
   NodeImage& image = head_.image;
@@ -323,11 +337,13 @@ absl::StatusOr<SnapshotReader::Rows*> SnapshotReader::Front() {
   }
 }
 
-absl::StatusOr<SnapshotChain> OpenSnapshots(LogStorage& directory) {
+absl::StatusOr<SnapshotChain> OpenSnapshots(LogStorage& directory,
+                                            const std::set<std::uint64_t>& damaged) {
   EMBLA_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers,
                          SnapshotStorage::List(directory));
   SnapshotChain chain;
   for (const std::uint64_t number : numbers) {
+    if (damaged.contains(number)) continue;
     absl::StatusOr<std::unique_ptr<SnapshotReader>> snapshot =
         SnapshotReader::Open(directory, number);
     if (absl::IsFailedPrecondition(snapshot.status())) return snapshot.status();

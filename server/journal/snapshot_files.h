@@ -7,6 +7,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,6 @@
 #include "server/shard/node_image.h"
 
 namespace embla {
-
-// How much a start reads at most of a node's directory: snapshots to check them and again to write
-// their rows, all else once.
-std::uint64_t BytesToRead(const std::string& directory);
 
 // The files of one snapshot, as a directory of their own.
 class SnapshotStorage final : public LogStorage {
@@ -105,7 +102,8 @@ class SnapshotWriter {
 // Reads one. Thread safety: none.
 class SnapshotReader {
  public:
-  // Checks all of it. NotFound: it was never whole. DataLoss: damaged, with file and offset.
+  // Reads its head, and looks for its end. NotFound: it was never whole. DataLoss: damaged, with
+  // file and offset.
   // FailedPrecondition: of a newer program.
   static absl::StatusOr<std::unique_ptr<SnapshotReader>> Open(LogStorage& directory,
                                                               std::uint64_t number);
@@ -113,6 +111,8 @@ class SnapshotReader {
   SnapshotHead& head() { return head_; }
   std::uint64_t bytes() const { return bytes_; }
 
+  // Reads all of it, and keeps nothing. Errors as for Open. Not after Front.
+  absl::Status CheckAll();
   // Syncs what a process that died wrote last, perhaps to memory only. To be called before another
   // snapshot is removed for this one.
   absl::Status MakeDurable();
@@ -136,6 +136,7 @@ class SnapshotReader {
     Buffer bytes;
   };
   using Pieces = std::deque<Piece>;
+  absl::Status FindSegments();
   absl::Status ReadHead(const LogRecordView& record);
   absl::Status Scan(std::size_t segment, const LogVisitor& visit);
   absl::StatusOr<Pieces> ReadPieces(std::size_t segment);
@@ -145,7 +146,8 @@ class SnapshotReader {
   SnapshotStorage storage_;
   SnapshotHead head_;
   std::uint64_t bytes_ = 0;
-  std::vector<std::uint64_t> segments_;
+  std::vector<SegmentHeader> segments_;
+  LogLsn next_lsn_{};    // Above all records.
   std::string content_;  // The content of one segment after the other; of who reads one.
   BufferPool buffers_;
   std::size_t next_segment_ = 0;              // The one after that of next_.
@@ -158,7 +160,8 @@ class SnapshotReader {
 // one before; none: nothing is whole. Where a snapshot is damaged, which is logged, the chain ends
 // before it.
 using SnapshotChain = std::vector<std::unique_ptr<SnapshotReader>>;
-// The newest chain.
-absl::StatusOr<SnapshotChain> OpenSnapshots(LogStorage& directory);
+// The newest chain, of snapshots that are not among the `damaged` ones.
+absl::StatusOr<SnapshotChain> OpenSnapshots(LogStorage& directory,
+                                            const std::set<std::uint64_t>& damaged = {});
 
 }  // namespace embla

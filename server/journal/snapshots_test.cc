@@ -4,6 +4,7 @@
 // by node_journal_test, unit_recovery_test and copies_recovery_test.)
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -25,25 +26,38 @@ using ::testing::HasSubstr;
 // A base and two snapshots of changes, each a little after the one before.
 TEST_F(SnapshotsTest, AStartGoesOnFromTheSnapshotBeforeADamagedOne) {
   options_.journal.snapshots.changes_share = 10;
-  Start(/*rows=*/600);
+  Start(/*rows=*/6000);
   for (int round = 0; round < 3; ++round) {
-    ASSERT_THAT(AddOne(round * 100, 250), IsOk());
+    for (int i = 0; i < 6; ++i) ASSERT_THAT(AddOne(round * 500 + i * 800, 800), IsOk());
     ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
   }
-  ASSERT_THAT(AddOne(50, 400), IsOk());
+  ASSERT_THAT(AddOne(500, 800), IsOk());
   const std::vector<NodeRows> expected = Rows();
   KillAndStart();
   EXPECT_EQ(subject_->journal().recovery().snapshot, 3u);
   EXPECT_EQ(subject_->journal().recovery().updates, 1u);
   EXPECT_EQ(Rows(), expected);
+  EXPECT_EQ(subject_->nodes_made(), 1);
   subject_->Kill();
   const std::vector<std::string> files = FilesOf(3);
-  ASSERT_FALSE(files.empty());
-  Damage(files.front());
-  subject_->Start();
-  EXPECT_EQ(subject_->journal().recovery().snapshot, 2u);
-  EXPECT_EQ(subject_->journal().recovery().updates, 2u);
-  EXPECT_EQ(Rows(), expected);
+  ASSERT_GT(files.size(), 4u);
+  std::map<std::string, std::string> whole;  // A start removes what is damaged.
+  for (const std::string& file : files) whole[file] = *subject_->disk().Read(file);
+  int spoiled = 0;
+  for (const std::string& file : files) {
+    SCOPED_TRACE(file);
+    for (const auto& [name, content] : whole) subject_->disk().Overwrite(name, content);
+    Damage(file);
+    subject_->Start();
+    EXPECT_EQ(subject_->journal().recovery().snapshot, 2u);
+    EXPECT_EQ(subject_->journal().recovery().updates, 7u);
+    EXPECT_EQ(Rows(), expected);
+    spoiled += subject_->nodes_made() - 1;
+    subject_->Kill();
+  }
+  // Damage to head and end shows before rows are written.
+  EXPECT_GT(spoiled, 1);
+  EXPECT_LT(spoiled, static_cast<int>(files.size()) - 1);
 }
 
 TEST_F(SnapshotsTest, WithoutABaseAStartSaysWhatIsMissing) {

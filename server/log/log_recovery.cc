@@ -80,23 +80,6 @@ absl::StatusOr<std::vector<SegmentHeader>> ReadHeaders(const LogStorage& storage
   return headers;
 }
 
-// Whether `before` is the segment that `after` was written behind.
-absl::Status CheckChain(const LogStorage& storage, const SegmentScan& before,
-                        const SegmentHeader& after) {
-  const std::string path = PathOf(storage, before.header.number);
-  if (before.header.log_id != after.log_id) {
-    return LogLoss(path, 0, "it is a segment of another log");
-  }
-  if (before.valid_bytes == after.previous_bytes && before.last_crc == after.previous_crc &&
-      before.next_lsn <= after.first_lsn) {
-    return absl::OkStatus();
-  }
-  return LogLoss(
-      path, std::min(before.valid_bytes, after.previous_bytes),
-      absl::StrCat("it has ", before.valid_bytes, " bytes, the segment behind it expects ",
-                   after.previous_bytes, ", or other records"));
-}
-
 absl::Status Missing(const LogStorage& storage, std::uint64_t number, LogLsn needed_from) {
   return absl::DataLossError(absl::StrCat(
       PathOf(storage, number), " is missing, at offset 0: records from ", ToInt(needed_from),
@@ -126,7 +109,7 @@ absl::Status ReadSegments(const LogStorage& storage, std::size_t first, const Lo
   SegmentReader reader(storage, numbers);
   for (std::size_t i = first; i < log->segments.size(); ++i) {
     EMBLA_ASSIGN_OR_RETURN(const std::string_view content, reader.Next());
-    if (i > first) EMBLA_RETURN_IF_ERROR(CheckChain(storage, *log->newest, log->segments[i]));
+    if (i > first) EMBLA_RETURN_IF_ERROR(CheckFollows(storage, *log->newest, log->segments[i]));
     const std::string path = PathOf(storage, log->segments[i].number);
     const bool is_newest = i + 1 == log->segments.size();
     EMBLA_ASSIGN_OR_RETURN(log->newest, ScanSegment(content, path, is_newest, visit));
@@ -154,6 +137,22 @@ void LeaveOutGarbage(const std::vector<std::uint64_t>& numbers, RecoveredLog* lo
 }
 
 }  // namespace
+
+absl::Status CheckFollows(const LogStorage& storage, const SegmentScan& before,
+                          const SegmentHeader& after) {
+  const std::string path = PathOf(storage, before.header.number);
+  if (before.header.log_id != after.log_id) {
+    return LogLoss(path, 0, "it is a segment of another log");
+  }
+  if (before.valid_bytes == after.previous_bytes && before.last_crc == after.previous_crc &&
+      before.next_lsn <= after.first_lsn) {
+    return absl::OkStatus();
+  }
+  return LogLoss(
+      path, std::min(before.valid_bytes, after.previous_bytes),
+      absl::StrCat("it has ", before.valid_bytes, " bytes, the segment behind it expects ",
+                   after.previous_bytes, ", or other records"));
+}
 
 absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink& sink,
                                         LogLsn needed_from) {

@@ -33,6 +33,10 @@ struct RecoveredLog {
   std::vector<std::string> garbage;     // Files of the log that are not needed any more.
 };
 
+// DataLoss, which names the file: `before` is not the segment that `after` was written behind.
+absl::Status CheckFollows(const LogStorage& storage, const SegmentScan& before,
+                          const SegmentHeader& after);
+
 // Updates and controls, in order of their LSNs.
 using LogSink = LogVisitor;
 

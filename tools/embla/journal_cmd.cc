@@ -4,12 +4,14 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/byte_text.h"
 #include "core/base/ids.h"
+#include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "server/journal/record_text.h"
@@ -78,10 +80,27 @@ struct Journal {
   }
 };
 
+// The snapshots that a start goes on with: it finds out on its way which ones are damaged.
+absl::StatusOr<SnapshotChain> CheckedSnapshots(LogStorage& directory) {
+  std::set<std::uint64_t> damaged;
+  while (true) {
+    const std::size_t known = damaged.size();
+    EMBLA_ASSIGN_OR_RETURN(SnapshotChain chain, OpenSnapshots(directory, damaged));
+    for (const auto& snapshot : chain) {
+      const absl::Status checked = snapshot->CheckAll();
+      if (checked.ok()) continue;
+      if (!absl::IsDataLoss(checked)) return checked;
+      LogError("journal", "a snapshot is damaged: ", checked.message());
+      damaged.insert(snapshot->head().record.number);
+    }
+    if (damaged.size() == known) return chain;
+  }
+}
+
 absl::StatusOr<Journal> OpenJournal(const std::string& directory) {
   Journal journal;
   EMBLA_ASSIGN_OR_RETURN(journal.storage, OpenExisting(directory));
-  EMBLA_ASSIGN_OR_RETURN(journal.snapshots, OpenSnapshots(*journal.storage));
+  EMBLA_ASSIGN_OR_RETURN(journal.snapshots, CheckedSnapshots(*journal.storage));
   if (journal.snapshots.empty()) return journal;
   const SnapshotHead& head = journal.snapshots.back()->head();
   journal.texts = RecordTexts(head.image.plan, head.record.log_process);

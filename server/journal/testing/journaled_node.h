@@ -7,6 +7,7 @@
 #include "core/base/buffer.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
+#include "core/base/status_macros.h"
 #include "server/journal/node_journal.h"
 #include "server/log/testing/simulated_storage.h"
 #include "server/shard/shard_node.h"
@@ -39,13 +40,18 @@ class JournaledNode {
     Stop();
     disk_.Restart();
   }
+  // The last start made more than one where snapshots proved damaged.
+  int nodes_made() const { return nodes_made_; }
   // The error of the start, if any.
   absl::Status TryStart() {
-    node_ = *ShardNode::Create(options_.node, pool_);
-    absl::StatusOr<std::unique_ptr<NodeJournal>> journal =
-        NodeJournal::Open(disk_, options_.journal, *node_);
-    if (!journal.ok()) return journal.status();
-    journal_ = *std::move(journal);
+    nodes_made_ = 0;
+    EMBLA_ASSIGN_OR_RETURN(NodeJournal::Opened opened,
+                           NodeJournal::Open(disk_, options_.journal, [this] {
+                             ++nodes_made_;
+                             return ShardNode::Create(options_.node, pool_);
+                           }));
+    journal_ = std::move(opened.journal);
+    node_ = std::move(opened.node);
     return absl::OkStatus();
   }
   void Start() {
@@ -62,6 +68,7 @@ class JournaledNode {
 
  private:
   const Options options_;
+  int nodes_made_ = 0;
   BufferPool pool_;
   SimulatedStorage disk_;
   std::unique_ptr<NodeJournal> journal_;
