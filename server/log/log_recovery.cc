@@ -125,12 +125,14 @@ absl::Status ReadSegments(const LogStorage& storage, std::size_t first, const Lo
   return absl::OkStatus();
 }
 
-// Leaves out what a truncation that was interrupted left.
+// Leaves out what a truncation that was interrupted left. Segments that no mark gives up stay, even
+// if they cannot be read.
 void LeaveOutGarbage(const std::vector<std::uint64_t>& numbers, RecoveredLog* log) {
   std::vector<SegmentHeader>& segments = log->segments;
   const auto kept =
       std::ranges::upper_bound(segments, log->report.keep_from, {}, &SegmentHeader::first_lsn);
-  if (kept != segments.begin()) segments.erase(segments.begin(), kept - 1);
+  if (kept == segments.begin()) return;
+  segments.erase(segments.begin(), kept - 1);
   for (const std::uint64_t number : numbers) {
     if (number < segments.front().number) log->garbage.push_back(SegmentName(number));
   }

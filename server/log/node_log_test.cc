@@ -370,6 +370,27 @@ TEST_F(NodeLogTest, WhatAnInterruptedTruncationLeftIsRemovedAtTheNextOpening) {
   EXPECT_THAT(disk_.Read(SegmentName(2)), StatusIs(absl::StatusCode::kNotFound));
 }
 
+TEST_F(NodeLogTest, OlderSegmentsThatNoMarkGivesUpStay) {
+  Open();
+  const std::string payload(800, 'p');  // One to a segment.
+  WriteControls({payload, payload, payload, payload});
+  log_.reset();
+  const std::string damaged = "nobody reads this";
+  disk_.Overwrite(SegmentName(2), damaged);
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kDataLoss));
+  options_.needed_from = LogLsn{4};
+  Open();
+  EXPECT_THAT(replayed_, ElementsAre(payload));
+  EXPECT_THAT(disk_.Read(SegmentName(1)), IsOk());
+  EXPECT_EQ(Content(2), damaged);
+  // The next truncation gives them up, and the next start finds that.
+  EXPECT_THAT(log_->Truncate(LogLsn{4}), IsOk());
+  Close();
+  Open();
+  EXPECT_THAT(disk_.Read(SegmentName(1)), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(disk_.Read(SegmentName(2)), StatusIs(absl::StatusCode::kNotFound));
+}
+
 // --- Damage.
 
 class NodeLogDamage : public NodeLogTest {
