@@ -117,7 +117,7 @@ void UnitTrial::Snapshot(std::size_t n) {
   snapshots_[n].Begin(journal(n), [&] {
     std::vector<RestoredUnit> units;
     for (std::uint32_t unit = 0; unit < owners_.size(); ++unit) {
-      const bool has_gate = gates_[n].contains(unit) && gates_[n][unit] != nullptr;
+      const bool has_gate = gates_[n].contains(unit);
       const bool has_import = restored_[n].contains(unit) && restored_[n][unit].has_memory;
       if (!has_gate && !has_import && !folded_[n].contains(unit)) continue;
       const RestoredUnit& known = units.emplace_back(Logged(n, unit));
@@ -134,7 +134,9 @@ RestoredUnit UnitTrial::Logged(std::size_t n, std::uint32_t unit) {
   durable = FreshUnit(host(n).ShapeOf(IdOf(unit))->chunks());
   durable.min_move = moves_[unit];
   durable.epoch = owners_[unit] == n ? epochs_[unit] : UnitEpoch{0};
-  if (const auto& gate = gates_[n][unit]; gate != nullptr) durable.windows = gate->windows();
+  if (const auto gate = gates_[n].find(unit); gate != gates_[n].end()) {
+    durable.windows = gate->second->windows();
+  }
   if (const auto folded = folded_[n].find(unit); folded != folded_[n].end()) {
     logged.folded = folded->second;
   }
