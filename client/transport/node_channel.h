@@ -25,7 +25,7 @@
 namespace embla::client {
 
 struct NodeReply {
-  absl::Status status;
+  absl::Status status = {};
   std::size_t sent_bytes = 0;
   std::size_t received_bytes = 0;
   PlanVersion plan_version{};  // The node's; 0 with an error.

@@ -45,7 +45,7 @@ struct RefusedClaim {
     kAgain = 3,
   };
 
-  UnitSet::Run units;
+  UnitSet::Run units = {};
   Reason reason = Reason::kFrozen;
   std::uint32_t retry_after_ms = 0;
   PlanVersion plan_version{};

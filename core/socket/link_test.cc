@@ -103,7 +103,9 @@ TEST_P(LinkTest, BytesArriveAsTheyWereSentHoweverTheyAreCut) {
         if (pieces.size() == 60) offered = std::max(at, begun);
       }
       const ssize_t count = pieces.empty() ? 0 : client_->Send(pieces);
-      if (count < 0) ASSERT_EQ(errno, EAGAIN);
+      if (count < 0) {
+        ASSERT_EQ(errno, EAGAIN);
+      }
       sent_bytes += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
     }
     const std::size_t left = sent.size() - received_bytes;
@@ -135,7 +137,9 @@ TEST_P(LinkTest, TheOtherEndIsWhoItsCertificateNames) {
   ASSERT_THAT(of_client, IsOk());
   ASSERT_THAT(of_server, IsOk());
   ASSERT_EQ(server_->peer().has_value(), GetParam());
-  if (GetParam()) EXPECT_EQ(server_->peer()->name, "t1");
+  if (GetParam()) {
+    EXPECT_EQ(server_->peer()->name, "t1");
+  }
 }
 
 // The client's status, of node n1's trainer, at a server with the certificate of `server`.

@@ -46,11 +46,11 @@ struct UnitDurable {
   MoveId relocated{0};  // The last move that brought the unit to another device of the node.
   Lsn lsn{0};           // The last update decided here. The log names it at hand-overs only.
   UnitWindows windows = {};
-  ChunkVersions
-      touched;  // By chunk, the last update of any row in it. May be too high after a replay.
-  std::optional<ImportState> import;
-  std::optional<ReleasedState> released;
-  std::optional<ReleasedState> left;  // After `released`, when the rows are gone: a hint.
+  // By chunk, the last update of any row in it. May be too high after a replay.
+  ChunkVersions touched = {};
+  std::optional<ImportState> import = {};
+  std::optional<ReleasedState> released = {};
+  std::optional<ReleasedState> left = {};  // After `released`, when the rows are gone: a hint.
   bool operator==(const UnitDurable&) const = default;
 };
 

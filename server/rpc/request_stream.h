@@ -77,7 +77,7 @@ class RequestStream {
   };
   struct Arrival {
     InFlight in_flight;
-    absl::Time deadline;
+    absl::Time deadline = {};
     absl::Status status;  // Not OK: the answer.
   };
 

@@ -61,7 +61,7 @@ struct TableWindow {
   std::uint64_t order = 0;
   Buffer row_block;  // core/rows/row_block.h, with state.
   bool is_last = false;
-  UnitWindows updates;  // In the last window: which ones the table has.
+  UnitWindows updates = {};  // In the last window: which ones the table has.
 };
 using WindowDone = std::function<void(absl::StatusOr<TableWindow>)>;
 // Reads window `number` of a table, from 0; `done` runs once, on any thread.
@@ -121,8 +121,8 @@ class Replicator {
     bool is_primary = true;
     PlanVersion primary_since{};
     std::vector<NodeSpec> replicas;
-    NodeSpec primary;
-    TableMetrics metrics;
+    NodeSpec primary = {};
+    TableMetrics metrics = {};
   };
   void SetTables(const Plan& plan, const std::vector<ReplicatedTable>& tables);
 

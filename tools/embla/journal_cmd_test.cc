@@ -1,6 +1,7 @@
 // The verbs on directories that a journal wrote, that another process has open, and damaged ones.
 #include "tools/embla/journal_cmd.h"
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -65,7 +66,8 @@ class JournalCmdTest : public ::testing::Test {
     const std::vector<NodeSpec> nodes = {{NodeId{2}, "n0", "host:1", {{DeviceKind::kCpu, 100}}}};
     return std::make_shared<const Plan>(PlanVersion{4}, "cluster", nodes, std::vector{table});
   }
-  // The same, with a snapshot before the second update, and the log given up to it.
+  // The same, with a snapshot of several files before the second update, and the log given up to
+  // it.
   void WriteWithSnapshot() {
     Write();
     const auto storage = *DirectoryLogStorage::Open(directory_.path());
@@ -78,8 +80,14 @@ class JournalCmdTest : public ::testing::Test {
                    .sessions = {}};
     head.image.plan = ThePlan();
     head.image.self = NodeId{2};
-    const auto snapshot = SnapshotWriter::Begin(*storage, 1 << 20, head);
+    const auto snapshot = SnapshotWriter::Begin(*storage, 4096, head);
     ASSERT_THAT(snapshot, IsOk());
+    RowWindow window;
+    window.table = TableId{7};
+    WindowRows rows;
+    rows.bytes = Buffer::Allocate(20'000);
+    std::memset(rows.bytes.data(), 1, rows.bytes.size());
+    ASSERT_THAT((*snapshot)->Add(window, rows), IsOk());
     ASSERT_THAT((*snapshot)->Finish(), IsOk());
     const auto log =
         *NodeLog::Open(*storage, {}, [](const LogRecordView&) { return absl::OkStatus(); });
@@ -88,6 +96,15 @@ class JournalCmdTest : public ::testing::Test {
   }
   static void Control(NodeLog& log, JournalKind kind, LogPayload payload) {
     ASSERT_THAT(log.WriteControl(static_cast<std::uint16_t>(kind), std::move(payload)), IsOk());
+  }
+
+  // Changes one byte, or changes it back.
+  static void Flip(const std::string& path) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(120);
+    const int byte = file.get();
+    file.seekp(120);
+    file.put(static_cast<char>(byte ^ 0x55));
   }
 
   absl::Status Dump(std::uint64_t from = 0, std::uint64_t limit = 0, bool json = false) {
@@ -138,9 +155,14 @@ TEST_F(JournalCmdTest, BeginsWithTheSnapshotWhereTheLogDoes) {
   EXPECT_EQ(Json::parse(out_.str())["snapshots"], 1);
   ASSERT_THAT(Dump(), IsOk());
   EXPECT_THAT(out_.str(), HasSubstr("session 9 seq 3 step 0: ads 2 ids"));
-  std::filesystem::remove(directory_.path() + "/snapshot-00000000000000000001-newest");
-  std::filesystem::remove(directory_.path() +
-                          "/snapshot-00000000000000000001-log-00000000000000000001");
+  const std::string snapshot = directory_.path() + "/snapshot-00000000000000000001-";
+  // A file between head and end: a start finds that when it comes to its rows.
+  Flip(snapshot + "log-00000000000000000003");
+  EXPECT_THAT(Verify(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("snapshot")));
+  Flip(snapshot + "log-00000000000000000003");
+  EXPECT_THAT(Verify(), IsOk());
+  std::filesystem::remove(snapshot + "newest");
+  std::filesystem::remove(snapshot + "log-00000000000000000001");
   EXPECT_THAT(Verify(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("snapshot")));
 }
 
@@ -168,9 +190,7 @@ TEST_F(JournalCmdTest, NamesDamage) {
   Write();
   for (const auto& entry : std::filesystem::directory_iterator(directory_.path())) {
     if (entry.file_size() < 200) continue;
-    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(120);
-    file.put('\x55');
+    Flip(entry.path());
   }
   EXPECT_THAT(Verify(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("offset")));
 }

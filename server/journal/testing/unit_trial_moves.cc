@@ -88,8 +88,9 @@ ScriptedGate& UnitTrial::GateOf(std::size_t n, std::uint32_t unit) {
 }
 
 void UnitTrial::Control(std::size_t n, std::uint32_t unit, const LogRecord& record) {
-  const absl::Status written = AwaitStatus(
-      [&](const HostDone& done) { journal(n).AppendControl(IdOf(unit), record, done); });
+  const absl::Status written = AwaitStatus([&](const HostDone& done) {
+    EMBLA_CHECK(journal(n).AppendControl(IdOf(unit), record, done).ok());
+  });
   ASSERT_THAT(written, IsOk());
 }
 

@@ -19,16 +19,16 @@
 namespace embla::testing {
 
 struct SimulatedNodeOptions {
-  std::map<NodeId, std::string> addresses;  // All nodes have one.
+  std::map<NodeId, std::string> addresses = {};  // All nodes have one.
   NodeId id{};
   std::uint32_t chunks = 0;  // Chunks of every unit.
   std::uint64_t seed = 0;
-  MoverOptions mover;
+  MoverOptions mover = {};
   const Clock* clock = nullptr;  // Not owned; outlives the node.
   // Sends messages and reports of the process.
   std::function<void(const std::string& address, PeerMessage message, MoveTransport::Done done)>
-      send;
-  std::function<void(const UnitReport& report)> report;
+      send = {};
+  std::function<void(const UnitReport& report)> report = {};
 };
 
 // Thread safety: none.
