@@ -305,8 +305,20 @@ TEST_F(PeerSocketTest, ANodeThatDoesNotAnswerInTimeLosesTheSocket) {
 
 TEST_F(PeerSocketTest, WhoIsAboutToEndWaitsForNobody) {
   Start();
-  std::vector<ReplicaDone> held;
-  node_.OnReplicated([&](const ReplicaMessage&, const ReplicaDone& done) { held.push_back(done); });
+  // Updates may still arrive while the service drains, and when this function is over.
+  struct Held {
+    Mutex mu;
+    bool is_over = false;
+    std::vector<ReplicaDone> updates;
+  };
+  const auto held = std::make_shared<Held>();
+  node_.OnReplicated([held](const ReplicaMessage&, const ReplicaDone& done) {
+    {
+      MutexLock lock(held->mu);
+      if (!held->is_over) return held->updates.push_back(done);
+    }
+    done(ReplicaAck{});
+  });
   const std::vector<ReplicaMessage> updates = Updates(2);
   Answer silent = Send(updates);
   ASSERT_TRUE(AwaitFor([&] { return sockets() == 1; }, kTestWaitMax, "the socket is there"));
@@ -314,7 +326,13 @@ TEST_F(PeerSocketTest, WhoIsAboutToEndWaitsForNobody) {
   EXPECT_THAT(silent.get(), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT(Send(updates).get(), StatusIs(absl::StatusCode::kUnavailable));
   service_->Drain();
-  for (const ReplicaDone& done : std::exchange(held, {})) done(ReplicaAck{});
+  std::vector<ReplicaDone> unanswered;
+  {
+    MutexLock lock(held->mu);
+    held->is_over = true;
+    unanswered.swap(held->updates);
+  }
+  for (const ReplicaDone& done : unanswered) done(ReplicaAck{});
 }
 
 // A sender that does not wait for answers is not read on for ever.
