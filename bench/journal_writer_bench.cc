@@ -24,11 +24,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/warm_up.h"
 #include "core/base/check.h"
 #include "core/base/ids.h"
 #include "server/journal/decision_record.h"
-#include "server/log/log_recovery.h"
 #include "server/log/node_log.h"
 
 namespace embla {
@@ -194,23 +192,6 @@ class Bench {
     return figures;
   }
 
-  // Bytes of records per second that reading a log of the updates takes, in two passes, as at a
-  // start: from the page cache or, as the log leaves it, from the disk.
-  double Read(bool is_cached) const {
-    static_cast<void>(Log(Durability::kWritten));
-    if (is_cached) WarmUp(directory_);
-    auto storage = DirectoryLogStorage::Open(directory_);
-    EMBLA_CHECK(storage.ok());
-    std::size_t bytes = 0;
-    const Stopwatch watch;
-    const auto log = RecoverLog(**storage, [&](const LogRecordView& record) {
-      bytes += record.payload.size();
-      return absl::OkStatus();
-    });
-    EMBLA_CHECK(log.ok());
-    return static_cast<double>(bytes) / watch.seconds();
-  }
-
  private:
   const std::string directory_;
   const std::size_t updates_;
@@ -237,7 +218,6 @@ void Run(const std::string& parent, int rounds, std::size_t updates) {
                       {"synced, bare", Durability::kSynced, true}};
   std::map<std::string, std::vector<double>> rates;
   std::map<std::string, std::vector<double>> cpu;
-  std::vector<double> reads[2];  // From the disk, from the page cache.
   for (int round = 0; round < rounds; ++round) {
     for (const Row& row : rows) {
       const Figures figures = row.level == Durability::kNone ? bench.None()
@@ -245,9 +225,6 @@ void Run(const std::string& parent, int rounds, std::size_t updates) {
                                                              : bench.Log(row.level);
       rates[row.name].push_back(figures.rows_per_second);
       cpu[row.name].push_back(figures.cpu_seconds_per_million);
-    }
-    for (const bool is_cached : {false, true}) {
-      reads[is_cached].push_back(bench.Read(is_cached));
     }
   }
   std::filesystem::remove_all(directory);
@@ -263,8 +240,6 @@ void Run(const std::string& parent, int rounds, std::size_t updates) {
     }
     std::printf(" %14.3f\n", Median(cpu[row.name]));
   }
-  std::printf("read and checked twice: %.0f MB/s of records, %.0f from the page cache\n",
-              1e-6 * Median(reads[0]), 1e-6 * Median(reads[1]));
 }
 
 }  // namespace
