@@ -475,6 +475,7 @@ TEST_F(ReplicationTest, AReplicaFarBehindGetsASnapshot) {
   EXPECT_EQ(acknowledged, 0);
   cluster_->Restart(ReplicaIndex());
   AwaitFor([&] { return acknowledged == 29; }, absl::Seconds(30), "the replica has caught up");
+  AwaitServing(cluster_->specs()[ReplicaIndex()].id);
   ExpectAllCurrent();
   EXPECT_GT(cluster_->transport().messages(Kind::kSnapshot), 1u);
 }
