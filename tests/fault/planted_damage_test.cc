@@ -12,8 +12,8 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// Each shard server damages its second update. Where that is of a table with copies, reads may go
-// to a copy that is whole; then it is `embla verify` that names the damage.
+// Each shard server damages ten updates, from its second on. Where one is of a table with copies,
+// reads may go to a copy that is whole; then it is `embla verify` that names the damage.
 ChaosReport RunWith(const std::string& planted) {
   ChaosOptions options;
   options.faults = 0;
