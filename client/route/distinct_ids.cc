@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
+
+#include "absl/container/inlined_vector.h"
 
 namespace embla::client {
 namespace {
@@ -44,6 +47,10 @@ class IdNumbers {
   std::vector<std::int64_t> ids_;     // By number.
 };
 
+// Chance repeats one id in 128 so, a quarter of what is worth combining.
+constexpr std::size_t kBitsPerId = 64;
+constexpr int kHashWidthMin = 15;
+
 // Batches of so many ids are compared each with each: quicker than memory for their numbers.
 constexpr std::size_t kComparedIdsMax = 16;
 
@@ -72,18 +79,26 @@ DistinctIds FindDistinct(std::span<const std::int64_t> ids) {
   return distinct;
 }
 
+// A bit for each of many hashes, as in linear counting (Whang et al., 1990): an id whose bit is set
+// repeats one before it, or an id of the same hash, of which as many are expected as are taken off.
 bool HasManyDuplicates(std::span<const std::span<const std::int64_t>> batches) {
   std::size_t ids = 0;
   for (const std::span<const std::int64_t> batch : batches) ids += batch.size();
   if (ids < 2) return false;
   if (batches.size() == 1 && ids <= kComparedIdsMax && AreDistinct(batches.front())) return false;
-  IdNumbers numbers(ids);
-  std::size_t seen = 0;
+  const int width = std::max(static_cast<int>(std::bit_width(ids * kBitsPerId - 1)), kHashWidthMin);
+  absl::InlinedVector<std::uint64_t, (std::size_t{1} << kHashWidthMin) / 64> bits(
+      (std::size_t{1} << width) / 64);
+  const std::size_t by_chance = static_cast<std::size_t>(
+      static_cast<double>(ids) * static_cast<double>(ids) / std::ldexp(2.0, width));
+  std::size_t repeated = 0;
   for (const std::span<const std::int64_t> batch : batches) {
     for (const std::int64_t id : batch) {
-      numbers.Add(id);
-      ++seen;
-      if (IsWorthCombining(ids, seen - numbers.count())) return true;
+      const std::uint64_t hash = Hash(id) >> (64 - width);
+      std::uint64_t& word = bits[hash / 64];
+      repeated += word >> (hash % 64) & 1;
+      word |= std::uint64_t{1} << (hash % 64);
+      if (repeated > by_chance && IsWorthCombining(ids, repeated - by_chance)) return true;
     }
   }
   return false;

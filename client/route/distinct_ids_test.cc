@@ -70,5 +70,29 @@ TEST(HasManyDuplicates, FromOneIdIn32OnOverAllBatches) {
   EXPECT_FALSE(HasManyDuplicates({}));
 }
 
+TEST(HasManyDuplicates, IsRightButForAPercentOfTheIds) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const std::size_t count = 2 + random() % (seed % 8 == 0 ? 100000 : 8192);
+    const int shift = static_cast<int>(random() % 32);
+    std::vector<std::int64_t> ids(count);
+    std::iota(ids.begin(), ids.end(), static_cast<std::int64_t>(random() % 1000000));
+    const std::size_t duplicates = random() % (1 + count / 8);
+    std::fill_n(ids.begin(), duplicates, ids.back());
+    std::ranges::shuffle(ids, random);
+    for (std::int64_t& id : ids) id <<= shift;
+    const std::span<const std::int64_t> batches[] = {std::span(ids).first(count / 3),
+                                                     std::span(ids).subspan(count / 3)};
+    const std::size_t off = count / 100 + 1;
+    if (IsWorthCombining(count, duplicates - std::min(duplicates, off))) {
+      EXPECT_TRUE(HasManyDuplicates(batches)) << duplicates << " of " << count;
+    }
+    if (!IsWorthCombining(count, duplicates + off)) {
+      EXPECT_FALSE(HasManyDuplicates(batches)) << duplicates << " of " << count;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace embla::client
