@@ -1,7 +1,8 @@
 // Finds the distinct ids of a batch, so that each travels once, and whether that is worth the work.
 //
 // Open addressing over positions in the batch: one pass, no sorting, first occurrences in arrival
-// order. Whether it is worth it says a bit per hash, which costs a fifth. Model test: distinct_ids_test.cc.
+// order. Whether it is worth it says a bit per hash, which costs a fifth. Model test:
+// distinct_ids_test.cc.
 #pragma once
 
 #include <cstddef>
