@@ -60,7 +60,7 @@ std::function<void()> Call::NextStep() {
       while (steps_.empty() && !wait_.receives()) changed_.Wait(mu_);
       if (!steps_.empty()) {
         std::function<void()> step = std::move(steps_.front());
-        steps_.pop_front();
+        steps_.erase(steps_.begin());
         return step;
       }
       receiving_ = true;
@@ -103,7 +103,7 @@ void Call::Drain() {
         return;
       }
       step = std::move(steps_.front());
-      steps_.pop_front();
+      steps_.erase(steps_.begin());
     }
     step();
     if (!over_) continue;

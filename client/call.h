@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/call_work.h"
@@ -116,7 +116,7 @@ class Call {
   CondVar changed_;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   bool receiving_ ABSL_GUARDED_BY(mu_) = false;  // The caller is in wait_.
-  std::deque<std::function<void()>> steps_ ABSL_GUARDED_BY(mu_);
+  absl::InlinedVector<std::function<void()>, 2> steps_ ABSL_GUARDED_BY(mu_);  // The oldest first.
 };
 
 }  // namespace embla::client

@@ -12,8 +12,9 @@ namespace {
 
 // Takes `shares` in and says where they go.
 template <typename Share>
-std::vector<ShareTarget> AddShares(std::vector<Share> shares, std::deque<Share>& all) {
+std::vector<ShareTarget> AddShares(std::vector<Share> shares, std::vector<Share>& all) {
   std::vector<ShareTarget> targets;
+  targets.reserve(shares.size());
   for (Share& share : shares) {
     targets.push_back({all.size(), share.node, share.plan_version, share.hints});
     all.push_back(std::move(share));

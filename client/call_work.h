@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <optional>
 #include <span>
@@ -105,7 +104,7 @@ class LookupWork final : public CallWork {
   const LookupRoute::Options options_;
   BufferPool& pool_;
   std::optional<LookupRoute> route_;
-  std::deque<LookupShare> shares_;
+  std::vector<LookupShare> shares_;
 };
 
 class UpdateWork final : public CallWork {
@@ -157,7 +156,7 @@ class UpdateWork final : public CallWork {
   UpdateWindow& window_;
   StepRank& rank_;
   std::optional<UpdateRoute> route_;
-  std::deque<UpdateShare> shares_;
+  std::vector<UpdateShare> shares_;
   PlanVersion routed_since_{};  // The oldest that any request was routed by.
   UpdateSeq seq_{};             // 0: not entered.
 };

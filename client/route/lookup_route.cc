@@ -240,6 +240,7 @@ NodeLookup LookupRoute::Build(const LookupShare& share) const {
   const auto ids_of = [&](const LookupItem& item) {
     return item.all ? inputs_[item.feature].entries().size() : item.entries.size();
   };
+  request.batch.parts.reserve(share.items.size());
   std::size_t ids = 0, lengths = 0, weights = 0;
   for (const LookupItem& item : share.items) {
     ids += ids_of(item);

@@ -98,6 +98,7 @@ NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& head
                            .resumes = header.resumes,
                            .units = share.claim->units};
   }
+  request.batch.parts.reserve(share.items.size());
   std::size_t ids = 0, lengths = 0, weights = 0, sums = 0, gradient_bytes = 0;
   for (const UpdateItem& item : share.items) {
     const UpdatePart& part = request.batch.parts.emplace_back(PartOf(item));

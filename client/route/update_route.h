@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -143,7 +144,7 @@ class UpdateRoute {
     std::uint32_t replica_group = 0;
     bool sync = false;                // With synchronous steps.
     bool is_worth_combining = false;  // Holds for every plan.
-    std::vector<std::uint32_t> features;
+    absl::InlinedVector<std::uint32_t, 2> features;
     std::optional<float> learning_rate;
     std::optional<StateShape> images;  // Its optimizer's state; none: gradients.
     std::optional<CombinedGradients> combined;

@@ -102,8 +102,9 @@ grpc::ByteBuffer EncodeReplicateProbe(const ReplicateHead& head) {
 
 grpc::ByteBuffer EncodeReplicateUpdate(const ReplicateHead& head, const UpdateBatch& batch,
                                        const UpdatePayload& payload) {
+  MessageArena arena;
   return EncodeNested(Envelope(head), v1::ReplicateRequest::kUpdateFieldNumber,
-                      detail::SmallPart(batch), detail::LargeFields(payload));
+                      detail::SmallPart(batch, arena), detail::LargeFields(payload));
 }
 
 grpc::ByteBuffer EncodeReplicateSnapshot(const ReplicateHead& head, ReplicateSnapshot snapshot) {
@@ -171,13 +172,15 @@ Frame EncodeReplicateFrame(const ReplicateOrder& order, const ReplicateHead& hea
   v1::ReplicateRequest envelope = Envelope(head);
   envelope.set_sequence(order.sequence);
   envelope.set_deadline_ms(order.deadline_ms);
+  MessageArena arena;
   return MakeFrame(Split(envelope, v1::ReplicateRequest::kUpdateFieldNumber,
-                         detail::SmallPart(batch), detail::LargeFields(payload)));
+                         detail::SmallPart(batch, arena), detail::LargeFields(payload)));
 }
 
 absl::StatusOr<ReplicateText> DecodeReplicateText(std::string_view text,
                                                   const RequestLimits& limits) {
-  v1::ReplicateRequest message;
+  MessageArena arena;
+  auto& message = arena.Make<v1::ReplicateRequest>();
   EMBLA_RETURN_IF_ERROR(DecodeText(text, detail::LimitsFor(limits), message));
   return ReplicateText{
       .order = {.sequence = message.sequence(), .deadline_ms = message.deadline_ms()},

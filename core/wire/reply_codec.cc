@@ -7,6 +7,7 @@
 #include "core/base/retry_hint.h"
 #include "core/base/status_macros.h"
 #include "core/wire/large_fields.h"
+#include "core/wire/message_arena.h"
 #include "core/wire/status_codec.h"
 #include "embla/v1/data.pb.h"
 
@@ -256,7 +257,8 @@ absl::StatusOr<StreamReply> DecodeStreamReply(grpc::ByteBuffer& bytes,
 }
 
 absl::StatusOr<StreamReply> DecodeStreamReplyText(std::string_view text, std::size_t rows_bytes) {
-  v1::StreamReply message;
+  MessageArena arena;
+  auto& message = arena.Make<v1::StreamReply>();
   EMBLA_RETURN_IF_ERROR(DecodeText(text, kReplyLimits, message));
   StreamReply reply;
   reply.rows_bytes = rows_bytes;

@@ -487,8 +487,9 @@ absl::StatusOr<UpdateCall> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPo
 
 absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
                                                   const RequestLimits& limits) {
-  v1::LookupRequest lookup;
-  v1::UpdateRequest update;
+  MessageArena arena;
+  auto& lookup = arena.Make<v1::LookupRequest>();
+  auto& update = arena.Make<v1::UpdateRequest>();
   const NestedMessage calls[] = {
       {v1::StreamRequest::kLookupFieldNumber, kLookupLarge, &lookup},
       {v1::StreamRequest::kUpdateFieldNumber, detail::kUpdateLarge, &update},
@@ -519,7 +520,8 @@ std::size_t TextBytesMax(const RequestLimits& limits) {
 }
 
 absl::StatusOr<StreamRequest> DecodeStreamText(std::string_view text, const RequestLimits& limits) {
-  v1::StreamRequest message;
+  MessageArena arena;
+  auto& message = arena.Make<v1::StreamRequest>();
   EMBLA_RETURN_IF_ERROR(DecodeText(text, detail::LimitsFor(limits), message));
   StreamRequest request = Begin(message);
   if (message.has_lookup()) {

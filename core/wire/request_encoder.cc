@@ -58,8 +58,9 @@ grpc::Slice JoinParts(const std::vector<Part>& parts, std::span<const T> Part::*
   return Join(pieces, memory);
 }
 
-v1::LookupRequest SmallPart(const LookupBatch& batch, std::uint32_t frame_bytes_max) {
-  v1::LookupRequest small;
+const v1::LookupRequest& SmallPart(const LookupBatch& batch, std::uint32_t frame_bytes_max,
+                                   MessageArena& arena) {
+  auto& small = arena.Make<v1::LookupRequest>();
   small.set_plan_version(ToInt(batch.plan_version));
   small.set_session(ToInt(batch.session));
   if (batch.proof != SessionProof{})
@@ -114,8 +115,8 @@ v1::StreamRequest Envelope(const StreamCall& call) {
 
 namespace detail {
 
-v1::UpdateRequest SmallPart(const UpdateBatch& batch) {
-  v1::UpdateRequest small;
+const v1::UpdateRequest& SmallPart(const UpdateBatch& batch, MessageArena& arena) {
+  auto& small = arena.Make<v1::UpdateRequest>();
   small.set_plan_version(ToInt(batch.plan_version));
   small.set_session(ToInt(batch.session));
   if (batch.proof != SessionProof{})
@@ -177,23 +178,27 @@ UpdatePayload SharePayload(const UpdateBatch& batch, const Memory& memory) {
 }
 
 grpc::ByteBuffer EncodeLookupRequest(const LookupBatch& batch, const LookupPayload& payload) {
-  return EncodeMessage(SmallPart(batch, 0), LargeFields(payload));
+  MessageArena arena;
+  return EncodeMessage(SmallPart(batch, 0, arena), LargeFields(payload));
 }
 
 grpc::ByteBuffer EncodeUpdateRequest(const UpdateBatch& batch, const UpdatePayload& payload) {
-  return EncodeMessage(detail::SmallPart(batch), detail::LargeFields(payload));
+  MessageArena arena;
+  return EncodeMessage(detail::SmallPart(batch, arena), detail::LargeFields(payload));
 }
 
 SplitMessage EncodeStreamLookup(const StreamCall& call, const LookupBatch& batch,
                                 const LookupPayload& payload, std::uint32_t frame_bytes_max) {
+  MessageArena arena;
   return Split(Envelope(call), v1::StreamRequest::kLookupFieldNumber,
-               SmallPart(batch, frame_bytes_max), LargeFields(payload));
+               SmallPart(batch, frame_bytes_max, arena), LargeFields(payload));
 }
 
 SplitMessage EncodeStreamUpdate(const StreamCall& call, const UpdateBatch& batch,
                                 const UpdatePayload& payload) {
-  return Split(Envelope(call), v1::StreamRequest::kUpdateFieldNumber, detail::SmallPart(batch),
-               detail::LargeFields(payload));
+  MessageArena arena;
+  return Split(Envelope(call), v1::StreamRequest::kUpdateFieldNumber,
+               detail::SmallPart(batch, arena), detail::LargeFields(payload));
 }
 
 }  // namespace embla::wire

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "core/rows/request.h"
 #include "core/wire/large_fields.h"
+#include "core/wire/message_arena.h"
 #include "core/wire/request_codec.h"
 #include "core/wire/request_memory.h"
 #include "embla/v1/data.pb.h"
@@ -18,7 +19,7 @@ inline constexpr int kUpdateLarge[] = {
     v1::UpdateRequest::kGradientsFieldNumber};
 
 // Everything but the payload.
-v1::UpdateRequest SmallPart(const UpdateBatch& batch);
+const v1::UpdateRequest& SmallPart(const UpdateBatch& batch, MessageArena& arena);
 std::vector<LargeField> LargeFields(const UpdatePayload& payload);
 
 // Checks the message. Spans of the batch have sizes, and no data: see AttachArrays.

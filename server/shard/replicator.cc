@@ -178,7 +178,7 @@ bool Replicator::HasLeaving(TableId table) const {
 }
 
 void Replicator::Append(TableId table_id, std::uint64_t order, const SharedUpdatePtr& update,
-                        const std::vector<std::uint32_t>& parts, PlanVersion plan_version) {
+                        std::span<const std::uint32_t> parts, PlanVersion plan_version) {
   MutexLock lock(mu_);
   const auto it = tables_.find(table_id);
   // The table was dropped while the update was queued, or another node leads it: then Wait says so.
@@ -189,7 +189,7 @@ void Replicator::Append(TableId table_id, std::uint64_t order, const SharedUpdat
   const std::size_t bytes = update->keep_alive.size();
   for (const StreamPtr& stream : table.streams) {
     BoundBacklog(*stream, bytes);
-    stream->backlog.push_back({order, update, parts, plan_version});
+    stream->backlog.push_back({order, update, {parts.begin(), parts.end()}, plan_version});
     stream->backlog_bytes += bytes;
   }
   ShowLag(table);

@@ -33,6 +33,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -147,7 +148,7 @@ class Replicator {
   // `plan_version` names the hyper-parameters that it was applied with.
   // Requires: orders of a table come one after the other, from that of Begin.
   void Append(TableId table, std::uint64_t order, const SharedUpdatePtr& update,
-              const std::vector<std::uint32_t>& parts, PlanVersion plan_version);
+              std::span<const std::uint32_t> parts, PlanVersion plan_version);
 
   // Calls `done` once all replicas that count have applied the named orders, or with Unavailable,
   // naming a replica, when `deadline` has passed. A replica that is being brought up to date, and

@@ -3,6 +3,7 @@
 #include "server/shard/replicator.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -201,7 +202,7 @@ class ReplicatorTest : public ::testing::Test {
       batch.parts.resize(1);
       last_ = std::make_shared<const SharedUpdate>(
           SharedUpdate{std::move(batch), Buffer::Allocate(bytes)});
-      replicator_->Append(kTable, ++order_, last_, {0}, PlanVersion{3});
+      replicator_->Append(kTable, ++order_, last_, std::array{0u}, PlanVersion{3});
     }
   }
   HeldTransport::Message Answer(const std::string& name, const ReplicaAck& ack) {

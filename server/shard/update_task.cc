@@ -38,6 +38,8 @@ UpdateTask::UpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpda
 absl::Status UpdateTask::Plan() {
   EMBLA_RETURN_IF_ERROR(CheckUpdateId(batch()));
   if (batch().is_step) EMBLA_RETURN_IF_ERROR(PlanStep());
+  work_.reserve(batch().parts.size());
+  work_of_.reserve(batch().parts.size());
   for (std::uint32_t i = 0; i < batch().parts.size(); ++i) {
     EMBLA_RETURN_IF_ERROR(PlanPart(i));
   }
@@ -184,9 +186,8 @@ absl::Status UpdateTask::CheckFinite(const TableWork& work, std::uint32_t device
   for (const UpdatePart* part : work.parts) {
     const GradientRows rows{part->gradient_rows() * share / shares,
                             part->gradient_rows() * (share + 1) / shares};
-    EMBLA_RETURN_IF_ERROR(
-        Annotate(embla::CheckFinite(batch(), *part, rows, this->device(device).pool),
-                 "table " + shard.name()));
+    const absl::Status finite = embla::CheckFinite(batch(), *part, rows, this->device(device).pool);
+    if (!finite.ok()) return Annotate(finite, absl::StrCat("table ", shard.name()));
   }
   return absl::OkStatus();
 }

@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "server/shard/decision_task.h"
 #include "server/shard/node_tables.h"
@@ -52,8 +53,8 @@ class UpdateTask : public DecisionTask {
   struct TableWork {
     const NodeTable* table = nullptr;
     std::uint32_t group = 0;
-    std::vector<const UpdatePart*> parts;
-    std::vector<std::uint32_t> part_indices;
+    absl::InlinedVector<const UpdatePart*, 2> parts;
+    absl::InlinedVector<std::uint32_t, 2> part_indices;
     std::size_t ids = 0;
     std::size_t expected = 0;            // Ids times columns.
     std::atomic<std::size_t> found = 0;  // Relaxed: the agreement orders it.

@@ -197,11 +197,11 @@ absl::Status TableShard::CheckColumns(ColumnRange columns) const {
                                                    ", ", columns.end, ") of ", dim()));
   }
   std::uint32_t missing = columns.begin;
-  for (const ColumnSegment& segment : Segments(columns)) {
-    if (segment.columns.begin != missing) break;
-    missing = segment.columns.end;
+  for (const ColumnSegment& segment : segments_) {
+    if (segment.columns.begin > missing) break;
+    missing = std::max(missing, segment.columns.end);
   }
-  if (missing == columns.end) return absl::OkStatus();
+  if (missing >= columns.end) return absl::OkStatus();
   // All units of the columns may have moved away: their gates, which the lead device asks, say
   // where to.
   if (table_->units.any_gates()) return absl::OkStatus();

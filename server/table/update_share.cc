@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
@@ -97,7 +98,7 @@ absl::Status CheckPartsFit(const TableShard& table, const OptimizerSpec& optimiz
 absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, TableParts parts,
                                   DType wire_dtype) {
   const Slice& slice = own.slice;
-  std::vector<const UpdatePart*> here;
+  absl::InlinedVector<const UpdatePart*, 4> here;
   for (const UpdatePart* part : parts) {
     if (Overlap(*part, slice)) here.push_back(part);
   }
