@@ -1,9 +1,11 @@
 // Zeroed anonymous memory, on huge pages where the kernel gives them (worth 1.3-1.7x on random
-// rows: docs/benchmarks.md).
+// rows: docs/benchmarks.md). Arenas that fill no huge pages of their own share some: a row of a
+// small table would otherwise cost more for its address than for itself.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -17,9 +19,9 @@ class MemoryArena {
   MemoryArena& operator=(MemoryArena&& other) noexcept;
   ~MemoryArena() { Reset(); }
 
-  // kSmall takes less memory for allocations that never fill most of a huge page.
+  // kSmall takes less memory for allocations that never fill most of what they ask for.
   enum class Pages : std::uint8_t { kHuge, kSmall };
-  // At least `size` zeroed bytes, aligned to 2 MiB when these are huge pages and size >= 2 MiB, to
+  // At least `size` zeroed bytes, aligned to 2 MiB when these are huge pages and size > 8 MiB, to
   // 4 KiB otherwise. A page costs memory once it was written. size 0 gives an empty arena.
   // ResourceExhausted when the system has no address space left.
   static absl::StatusOr<MemoryArena> Map(std::size_t size, Pages pages = Pages::kHuge);
@@ -33,12 +35,15 @@ class MemoryArena {
   std::size_t size() const { return size_; }
 
  private:
+  // What one call of the kernel mapped.
+  class Mapping;
+  class Shared;
+
   void Reset();
 
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
-  void* mapping_ = nullptr;
-  std::size_t mapping_size_ = 0;
+  std::shared_ptr<const Mapping> mapping_;
 };
 
 }  // namespace embla

@@ -302,6 +302,11 @@ class StepPrefetcher {
     return StepPrefetchRows(WeightBytes(context) + StateFloats(context) * sizeof(float));
   }
 
+  HWY_INLINE void Start() const {
+    row_state_.Start();
+    weights_.Start();
+    states_.Start();
+  }
   HWY_INLINE void Ahead(std::size_t i) const {
     row_state_.Ahead(i);
     weights_.Ahead(i);
@@ -333,6 +338,7 @@ void StepEach(const StepContext& context, Rule rule, Store store, const Gradient
   const MutableRows weights = context.rows.weights;
   const StepPrefetcher prefetcher(context, StepPrefetcher::Distance(context));
   const std::size_t rows = batch.slots.size();
+  prefetcher.Start();
   rule.Prepare(0, std::min(kRowBlock, rows));
   for (std::size_t i = 0; i < rows; ++i) {
     prefetcher.Ahead(i);

@@ -45,17 +45,16 @@ class RowPrefetcher {
         stride_bytes_(stride_bytes),
         row_bytes_(row_bytes),
         slots_(slots.data()),
-        distance_(distance),
-        end_(distance == 0 || slots.size() < distance ? 0 : slots.size() - distance),
+        distance_(std::min(distance, slots.size())),
+        end_(distance_ == 0 ? 0 : slots.size() - distance_),
         straddles_((reinterpret_cast<std::uintptr_t>(base) | stride_bytes) % kLine != 0) {}
 
   HWY_INLINE void Ahead(std::size_t i) const {
     if (i < end_) Prefetch(slots_[i + distance_]);
   }
 
-  // The rows that Ahead will not reach because the batch starts with them.
+  // The rows that Ahead will not reach because the batch starts with them: all of a small one.
   HWY_INLINE void Start() const {
-    if (end_ == 0) return;
     for (std::size_t i = 0; i < distance_; ++i) Prefetch(slots_[i]);
   }
 
