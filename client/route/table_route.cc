@@ -131,7 +131,7 @@ std::shared_ptr<const Routes> Routes::Following(const Routes& before,
     const TablePlan* const table = before.plan_->FindTable(hint.table);
     if (table == nullptr || before.plan_->FindNode(hint.owner) == nullptr) continue;
     if (table->replicas.size() > 1 && !table->grouped()) continue;
-    by_table[before.plan_->tables().IndexOf(*table)].push_back(hint);
+    by_table[before.plan_->tables().IndexOf(table->spec.id)].push_back(hint);
   }
   std::shared_ptr<Routes> routes;
   for (const auto& [place, about] : by_table) {
@@ -148,8 +148,8 @@ std::shared_ptr<const Routes> Routes::Following(const Routes& before,
 }
 
 const TableRoute* Routes::Find(std::string_view table) const {
-  const TablePlan* found = plan_->FindTable(table);
-  return found == nullptr ? nullptr : tables_[plan_->tables().IndexOf(*found)].get();
+  const TablePlan* const found = plan_->FindTable(table);
+  return found == nullptr ? nullptr : Find(found->spec.id);
 }
 
 absl::Status Routes::NoSuchTable(std::string_view table) const {
@@ -165,8 +165,8 @@ absl::Status Routes::NoSuchTable(std::string_view table) const {
 }
 
 const TableRoute* Routes::Find(TableId table) const {
-  const TablePlan* found = plan_->FindTable(table);
-  return found == nullptr ? nullptr : tables_[plan_->tables().IndexOf(*found)].get();
+  const std::size_t index = plan_->tables().IndexOf(table);
+  return index == tables_.size() ? nullptr : tables_[index].get();
 }
 
 }  // namespace embla::client

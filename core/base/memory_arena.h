@@ -35,7 +35,7 @@ class MemoryArena {
   std::size_t size() const { return size_; }
 
  private:
-  // What one call of the kernel mapped.
+  // Memory that one call of the kernel mapped.
   class Mapping;
   class Shared;
 

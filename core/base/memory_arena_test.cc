@@ -36,7 +36,7 @@ std::size_t ResidentBytes() {
 
 TEST(MemoryArenaMap, SmallArenasAreApartAndGivenBackOneByOne) {
   constexpr std::size_t kBytes = (std::size_t{1} << 20) - 100;
-  constexpr int kArenas = 200;  // Of several shared mappings.
+  constexpr int kArenas = 200;  // Several shared mappings hold them.
   std::vector<MemoryArena> arenas;
   for (int i = 0; i < kArenas; ++i) {
     auto arena = MemoryArena::Map(kBytes);

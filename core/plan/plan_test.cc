@@ -1,6 +1,7 @@
 #include "core/plan/plan.h"
 
 #include <functional>
+#include <iterator>
 #include <string>
 
 #include "core/base/testing/status_matchers.h"
@@ -63,6 +64,16 @@ struct BadTable {
   const char* says;
   std::function<void(TablePlan&)> spoil;
 };
+
+TEST(TableListIndexOf, FindsTablesByIdWithTablesDroppedBetween) {
+  EXPECT_EQ(TableList().IndexOf(TableId{1}), 0u);
+  const TableList tables{Quarters(3, "a"), Quarters(4, "b"), Quarters(7, "c"), Quarters(8, "d")};
+  const std::size_t none = tables.size();
+  const std::size_t expected[] = {none, none, none, 0, 1, none, none, 2, 3, none};
+  for (std::uint32_t id = 0; id < std::size(expected); ++id) {
+    EXPECT_EQ(tables.IndexOf(TableId{id}), expected[id]) << id;
+  }
+}
 
 TEST(PlanValidate, NamesWhatIsWrongWithATiling) {
   const BadTable bad[] = {

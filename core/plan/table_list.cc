@@ -84,12 +84,17 @@ TableList TableList::With(std::span<const TablePtr> changed,
 }
 
 const TablePlan* TableList::Find(TableId id) const {
-  const auto at = std::ranges::lower_bound(ids_, id);
-  return at == ids_.end() || *at != id ? nullptr : tables_[at - ids_.begin()].get();
+  const std::size_t index = IndexOf(id);
+  return index == size() ? nullptr : tables_[index].get();
 }
 
-std::size_t TableList::IndexOf(const TablePlan& table) const {
-  return static_cast<std::size_t>(std::ranges::lower_bound(ids_, table.spec.id) - ids_.begin());
+std::size_t TableList::IndexOf(TableId id) const {
+  if (ids_.empty()) return size();
+  // Ids are given one after another: the place is this one unless tables before it were dropped.
+  const std::size_t likely = std::size_t{ToInt(id)} - ToInt(ids_.front());
+  if (likely < size() && ids_[likely] == id) return likely;
+  const auto at = std::ranges::lower_bound(ids_, id);
+  return at == ids_.end() || *at != id ? size() : static_cast<std::size_t>(at - ids_.begin());
 }
 
 const TablePlan* TableList::FindServed(std::string_view name) const {

@@ -69,7 +69,7 @@ class TableList {
   const std::vector<TablePtr>& pointers() const { return tables_; }
 
   const TablePlan* Find(TableId id) const;
-  std::size_t IndexOf(const TablePlan& table) const;         // Requires: the table is in the list.
+  std::size_t IndexOf(TableId id) const;                     // size(): there is no such table.
   const TablePlan* FindServed(std::string_view name) const;  // Not one that is kept aside.
   // Whether no two tables have one id, and no two that are served one name.
   bool AreDistinct() const { return are_distinct_; }

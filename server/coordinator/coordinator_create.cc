@@ -123,7 +123,7 @@ absl::StatusOr<std::vector<TablePtr>> Coordinator::FindExisting(
     if (!request.if_not_exists) {
       return absl::AlreadyExistsError(absl::StrCat("there is already a table ", wanted.spec.name));
     }
-    found = plan_->tables().pointers()[plan_->tables().IndexOf(*table)];
+    found = plan_->tables().pointers()[plan_->tables().IndexOf(table->spec.id)];
     const std::vector<std::string> differences = Differences(*table, wanted);
     if (differences.empty()) continue;
     problems.push_back(
@@ -253,7 +253,8 @@ absl::Status Coordinator::BeginCreate(const QueuedCreate& create, absl::Time now
   for (CreatedTable& table : awaited.tables) {
     if (table.existed) continue;
     const std::string& name = wanted[&table - awaited.tables.data()].spec.name;
-    table.table = plan_->tables().pointers()[plan_->tables().IndexOf(*plan_->FindTable(name))];
+    table.table =
+        plan_->tables().pointers()[plan_->tables().IndexOf(plan_->FindTable(name)->spec.id)];
   }
   awaited.left_out = LeftOut(missing);
   awaited_ = std::move(awaited);
