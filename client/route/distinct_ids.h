@@ -29,8 +29,8 @@ constexpr bool IsWorthCombining(std::size_t ids, std::size_t duplicates) {
   return duplicates > 0 && duplicates * 32 >= ids;
 }
 
-// IsWorthCombining of the ids of all `batches` together, of which so many are duplicates as hashes
-// let expect: off by a percent of the ids at most, as good as never by more.
+// IsWorthCombining of the ids of all `batches` together. Their duplicates are estimated, within a
+// percent of the ids but for a vanishing chance.
 bool HasManyDuplicates(std::span<const std::span<const std::int64_t>> batches);
 
 }  // namespace embla::client
