@@ -68,7 +68,8 @@ absl::StatusOr<ReplicateCall> Begin(const v1::ReplicateRequest& envelope) {
 absl::StatusOr<ReplicateCall> ToUpdate(const v1::ReplicateRequest& message,
                                        const RequestLimits& limits) {
   if (!message.has_update()) {
-    return absl::InvalidArgumentError("only updates of copies go by a data socket");
+    return absl::InvalidArgumentError(
+        "only updates of copies and messages of moves go by a data socket");
   }
   EMBLA_ASSIGN_OR_RETURN(ReplicateCall call, Begin(message));
   call.kind = ReplicateCall::Kind::kUpdate;
@@ -181,10 +182,21 @@ absl::StatusOr<ReplicateText> DecodeReplicateText(std::string_view text,
                                                   const RequestLimits& limits) {
   MessageArena arena;
   auto& message = arena.Make<v1::ReplicateRequest>();
-  EMBLA_RETURN_IF_ERROR(DecodeText(text, detail::LimitsFor(limits), message));
-  return ReplicateText{
+  const DecodeLimits any;  // A message of a move may have so many.
+  DecodeLimits text_limits = detail::LimitsFor(limits);
+  text_limits.small_bytes_max = std::max(text_limits.small_bytes_max, kPeerTextBytesMin);
+  text_limits.small_fields_max = std::max(text_limits.small_fields_max, any.small_fields_max);
+  EMBLA_RETURN_IF_ERROR(DecodeText(text, text_limits, message));
+  ReplicateText decoded{
       .order = {.sequence = message.sequence(), .deadline_ms = message.deadline_ms()},
-      .call = ToUpdate(message, limits)};
+      .move = nullptr,
+      .call = ReplicateCall()};
+  if (message.has_move()) {
+    decoded.move = std::make_shared<const v1::MoveMessage>(message.move());
+  } else {
+    decoded.call = ToUpdate(message, limits);
+  }
+  return decoded;
 }
 
 Frame EncodeReplicateAnswer(const ReplicateAnswer& answer) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +17,10 @@
 #include "core/wire/frame.h"
 #include "core/wire/peer_proof.h"
 #include "core/wire/request_codec.h"
+
+namespace embla::v1 {
+class MoveMessage;
+}
 
 namespace embla::wire {
 
@@ -70,7 +76,11 @@ struct ReplicateAck {
 grpc::ByteBuffer EncodeReplicateReply(const ReplicateAck& ack);
 absl::StatusOr<ReplicateAck> DecodeReplicateReply(grpc::ByteBuffer& bytes);
 
-// --- By a data socket (core/wire/frame.h): updates, whose arrays come after their text.
+// --- By a data socket (core/wire/frame.h): updates, and messages of moves, whose arrays come after
+// their text.
+
+// Bytes of a text that any node takes: a message of a move has the windows of its unit's sessions.
+inline constexpr std::size_t kPeerTextBytesMin = std::size_t{4} << 20;
 
 struct ReplicateOrder {
   std::uint64_t sequence = 0;     // The answer has the same; 0: none is wanted.
@@ -81,6 +91,7 @@ Frame EncodeReplicateFrame(const ReplicateOrder& order, const ReplicateHead& hea
 // An error in `call` is answered; one of DecodeReplicateText itself ends the connection.
 struct ReplicateText {
   ReplicateOrder order;
+  std::shared_ptr<const v1::MoveMessage> move;  // Without its rows. Null: it is an update.
   absl::StatusOr<ReplicateCall> call;  // The update's spans have sizes, and no data: AttachArrays.
 };
 absl::StatusOr<ReplicateText> DecodeReplicateText(std::string_view text,

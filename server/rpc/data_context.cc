@@ -1,6 +1,7 @@
 #include "server/rpc/data_context.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -45,6 +46,11 @@ DataContext::DataContext(ShardNode& node, BufferPool& pool, Metrics* metrics,
       replicate(metrics, MethodMetrics::Side::kServer, "Replicate"),
       sync(metrics, MethodMetrics::Side::kServer, "Sync"),
       move(metrics, MethodMetrics::Side::kServer, "Move") {}
+
+absl::Status DataContext::TakeMove(PeerMessage message) const {
+  if (!move_inbox) return absl::UnimplementedError("this node takes no part in moves");
+  return move_inbox(std::move(message));
+}
 
 absl::Status DataContext::CheckTables(const std::optional<Identity>& caller,
                                       std::span<const TableId> tables) const {

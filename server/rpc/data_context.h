@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@
 #include "core/tls/identity.h"
 #include "core/tls/tls.h"
 #include "core/wire/request_codec.h"
+#include "server/mover/move_transport.h"
 #include "server/rpc/in_flight_budget.h"
 #include "server/rpc/peer_gate.h"
 #include "server/rpc/request_trace.h"
@@ -51,6 +53,9 @@ struct DataServiceOptions {
   absl::Status Validate() const;
 };
 
+// Takes a message of a move in, without waiting. Not OK: it is dropped, and the sender is told.
+using MoveInbox = std::function<absl::Status(PeerMessage)>;
+
 // The memory of a request in flight, and its part of its trainer's quota.
 struct Admission {
   Hold memory;
@@ -72,6 +77,9 @@ struct DataContext {
   // of PeerGate::Check, and PermissionDenied.
   absl::Status CheckPeer(const wire::PeerProof& proof, const std::optional<Identity>& caller) const;
 
+  // Takes a message of a move in. Errors: the inbox's; Unimplemented: there is none.
+  absl::Status TakeMove(PeerMessage message) const;
+
   // ResourceExhausted: there is no memory for the request, or a quota is used up.
   absl::StatusOr<Admission> Admit(const std::optional<Identity>& caller,
                                   const InFlightHolder& holder, std::size_t rows,
@@ -90,6 +98,7 @@ struct DataContext {
   const DataServiceOptions options;
   const Clock& clock;
   std::unique_ptr<PeerGate> peers;  // Null: this node has no peers.
+  MoveInbox move_inbox;             // Null: it takes no part in moves.
   const ShardMetrics shard;
   InFlightBudget in_flight;
   TrainerQuotas quotas;

@@ -296,6 +296,7 @@ grpc::ServerUnaryReactor* DataService::Greet(grpc::CallbackServerContext* call,
     socket.set_address(offer.address);
     socket.set_ticket(offer.ticket);
     socket.set_by_port(offer.by_port);
+    reply->set_moves_by_socket(true);
   }
   reactor->Finish(wire::ToGrpc(greeted));
   return reactor;
@@ -333,14 +334,10 @@ grpc::ServerUnaryReactor* DataService::Move(grpc::CallbackServerContext* call,
                                             const grpc::ByteBuffer* request,
                                             grpc::ByteBuffer* reply) {
   auto* const unary = new UnaryCall(context_, context_.move, *call, *request, reply);
-  if (!move_inbox_) {
-    unary->Fail(absl::UnimplementedError("this node takes no part in moves"));
-    return unary;
-  }
   grpc::ByteBuffer bytes = Take(*request);
   absl::StatusOr<MoveCall> move = DecodeMove(bytes, context_.pool, context_.options.limits);
   absl::Status taken = move.ok() ? CheckPeer(move->peer, *call) : move.status();
-  if (taken.ok()) taken = move_inbox_(std::move(move->message));
+  if (taken.ok()) taken = context_.TakeMove(std::move(move->message));
   if (taken.ok()) {
     unary->Answer(grpc::ByteBuffer(nullptr, 0));
   } else {

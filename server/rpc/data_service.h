@@ -37,9 +37,6 @@ using RawDataService = v1::DataService::WithRawCallbackMethod_Lookup<
                     v1::DataService::WithCallbackMethod_Sync<
                         v1::DataService::WithCallbackMethod_Greet<v1::DataService::Service>>>>>>>>;
 
-// Takes a message of a move in, without waiting. Not OK: it is dropped, and the sender is told.
-using MoveInbox = std::function<absl::Status(PeerMessage)>;
-
 // Thread safety: every public method may be called from any thread.
 class DataService final : public RawDataService {
  public:
@@ -54,7 +51,7 @@ class DataService final : public RawDataService {
 
   // Messages of moves go to `inbox` from now on; before, they are refused with UNIMPLEMENTED. Call
   // before RpcServer::Start.
-  void ServeMoves(MoveInbox inbox) { move_inbox_ = std::move(inbox); }
+  void ServeMoves(MoveInbox inbox) { context_.move_inbox = std::move(inbox); }
 
   // For RpcServerOptions::take_frames.
   ConnectionAcceptor::TakeFrames TakesFrames();
@@ -91,7 +88,6 @@ class DataService final : public RawDataService {
   absl::Time DeadlineOf(const grpc::CallbackServerContext& call) const;
 
   DataContext context_;
-  MoveInbox move_inbox_;
   OpenStreams streams_;
   std::unique_ptr<DataSockets> sockets_;  // Null: none are offered.
   TaskThreads read_threads_;

@@ -1,6 +1,7 @@
 #include "server/rpc/move_codec.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -153,11 +154,9 @@ absl::StatusOr<std::vector<Value>> EachFromMessage(const Message& messages, cons
 }
 
 // ---- Peers' messages.
-std::vector<std::uint64_t> ToInts(const ChunkVersions& versions) {
-  std::vector<std::uint64_t> ints;
-  ints.reserve(versions.size());
-  for (const Lsn version : versions) ints.push_back(ToInt(version));
-  return ints;
+void Fill(const ChunkVersions& versions, google::protobuf::RepeatedField<std::uint64_t>& out) {
+  out.Reserve(static_cast<int>(versions.size()));
+  for (const Lsn version : versions) out.Add(ToInt(version));
 }
 
 template <typename Field>
@@ -168,36 +167,57 @@ ChunkVersions FromInts(const Field& field) {
   return versions;
 }
 
-v1::MovePull ToMessage(const Pull& pull) {
-  v1::MovePull out;
+void Fill(const Pull& pull, v1::MoveMessage& message) {
+  v1::MovePull& out = *message.mutable_pull();
   out.set_epoch(ToInt(pull.epoch));
-  const std::vector<std::uint64_t> held = ToInts(pull.held);
-  out.mutable_held()->Add(held.begin(), held.end());
+  Fill(pull.held, *out.mutable_held());
   out.set_credit(pull.credit);
   out.set_resend(pull.resend);
-  return out;
 }
 
-v1::MoveChunk ToMessage(const Chunk& chunk) {
-  v1::MoveChunk out;
+void Fill(const Chunk& chunk, v1::MoveMessage& message) {
+  v1::MoveChunk& out = *message.mutable_chunk();
   out.set_chunk(chunk.chunk);
   out.set_base(ToInt(chunk.base));
   out.set_version(ToInt(chunk.version));
-  return out;
 }
 
-v1::MoveFinal ToMessage(const FinalCut& cut) {
-  v1::MoveFinal out;
+void Fill(const FinalCut& cut, v1::MoveMessage& message) {
+  v1::MoveFinal& out = *message.mutable_final();
   out.set_lsn(ToInt(cut.lsn));
   out.set_chunks_follow(cut.chunks_follow);
-  const std::vector<std::uint64_t> needed = ToInts(cut.needed);
-  out.mutable_needed()->Add(needed.begin(), needed.end());
+  Fill(cut.needed, *out.mutable_needed());
   for (const SessionWindow& window : cut.windows.sessions()) {
     v1::SessionWindow& session = *out.add_windows();
     session.set_session(ToInt(window.session));
     session.set_floor(ToInt(window.floor));
     session.mutable_words()->Add(window.words.begin(), window.words.end());
   }
+}
+
+void Fill(const Holds& holds, v1::MoveMessage& message) {
+  message.mutable_holds()->set_lsn(ToInt(holds.lsn));
+}
+
+void Fill(const Release& release, v1::MoveMessage& message) {
+  v1::MoveRelease& out = *message.mutable_release();
+  out.set_epoch(ToInt(release.epoch));
+  out.set_lsn(ToInt(release.lsn));
+}
+
+void Fill(const Covered&, v1::MoveMessage& message) { message.mutable_covered(); }
+
+// Without the rows of a chunk.
+v1::MoveMessage ToMessage(const PeerMessage& message, const wire::PeerProof& peer) {
+  v1::MoveMessage out;
+  out.mutable_peer()->set_nonce(peer.nonce);
+  out.mutable_peer()->set_node(peer.node);
+  out.mutable_peer()->set_token(peer.token);
+  Fill(message.unit, *out.mutable_unit());
+  out.set_from_node(ToInt(message.from));
+  out.set_move(ToInt(MoveOf(message)));
+  std::visit([&out](const auto& body) { Fill(body, out); }, message.body);
+  if (message.is_urgent) out.mutable_chunk()->set_urgent(true);
   return out;
 }
 
@@ -216,68 +236,6 @@ absl::StatusOr<UnitWindows> FromMessage(
     sessions.push_back(session);
   }
   return UnitWindows::FromSessions(std::move(sessions));
-}
-
-struct Received {
-  v1::MoveMessage envelope;
-  v1::MovePull pull;
-  v1::MoveChunk chunk;
-  v1::MoveFinal final;
-  v1::MoveHolds holds;
-  v1::MoveRelease release;
-  v1::MoveCovered covered;
-  Buffer rows;
-};
-
-absl::StatusOr<PeerMessage> FromReceived(Received& received, int payload) {
-  PeerMessage message;
-  EMBLA_ASSIGN_OR_RETURN(message.unit, FromMessage(received.envelope.unit()));
-  message.from = NodeId{received.envelope.from_node()};
-  const MoveId move{received.envelope.move()};
-  if (message.from == NodeId{0} || move == MoveId{0}) {
-    return absl::InvalidArgumentError("from_node and move must not be 0");
-  }
-  switch (payload) {
-    case v1::MoveMessage::kPullFieldNumber:
-      message.body = Pull{.move = move,
-                          .epoch = UnitEpoch{received.pull.epoch()},
-                          .held = FromInts(received.pull.held()),
-                          .credit = received.pull.credit(),
-                          .resend = received.pull.resend()};
-      return message;
-    case v1::MoveMessage::kChunkFieldNumber:
-      message.body = Chunk{.move = move,
-                           .chunk = received.chunk.chunk(),
-                           .base = Lsn{received.chunk.base()},
-                           .version = Lsn{received.chunk.version()}};
-      message.rows = std::move(received.rows);
-      message.is_urgent = received.chunk.urgent();
-      return message;
-    case v1::MoveMessage::kFinalFieldNumber: {
-      FinalCut cut{.move = move,
-                   .lsn = Lsn{received.final.lsn()},
-                   .needed = FromInts(received.final.needed()),
-                   .chunks_follow = received.final.chunks_follow()};
-      EMBLA_ASSIGN_OR_RETURN(cut.windows, FromMessage(received.final.windows()));
-      message.body = std::move(cut);
-      return message;
-    }
-    case v1::MoveMessage::kHoldsFieldNumber:
-      message.body = Holds{.move = move, .lsn = Lsn{received.holds.lsn()}};
-      return message;
-    case v1::MoveMessage::kReleaseFieldNumber: {
-      const UnitEpoch epoch{received.release.epoch()};
-      if (epoch == UnitEpoch{0}) return absl::InvalidArgumentError("a release to epoch 0");
-      message.body = Release{.move = move, .epoch = epoch, .lsn = Lsn{received.release.lsn()}};
-      return message;
-    }
-    case v1::MoveMessage::kCoveredFieldNumber:
-      message.body = Covered{.move = move};
-      return message;
-    default:
-      return absl::InvalidArgumentError(
-          "the payload is missing, or of a kind that this build does not know");
-  }
 }
 
 }  // namespace
@@ -325,63 +283,99 @@ absl::StatusOr<std::vector<UnitReport>> FromMessage(const v1::MoveReports& messa
 }
 
 grpc::ByteBuffer EncodeMove(PeerMessage message, const wire::PeerProof& peer) {
-  v1::MoveMessage envelope;
-  envelope.mutable_peer()->set_nonce(peer.nonce);
-  envelope.mutable_peer()->set_node(peer.node);
-  envelope.mutable_peer()->set_token(peer.token);
-  Fill(message.unit, *envelope.mutable_unit());
-  envelope.set_from_node(ToInt(message.from));
-  envelope.set_move(ToInt(MoveOf(message)));
-  if (const auto* const pull = std::get_if<Pull>(&message.body)) {
-    return wire::EncodeNested(envelope, v1::MoveMessage::kPullFieldNumber, ToMessage(*pull), {});
-  }
-  if (const auto* const cut = std::get_if<FinalCut>(&message.body)) {
-    return wire::EncodeNested(envelope, v1::MoveMessage::kFinalFieldNumber, ToMessage(*cut), {});
-  }
-  if (const auto* const holds = std::get_if<Holds>(&message.body)) {
-    v1::MoveHolds out;
-    out.set_lsn(ToInt(holds->lsn));
-    return wire::EncodeNested(envelope, v1::MoveMessage::kHoldsFieldNumber, out, {});
-  }
-  if (std::holds_alternative<Covered>(message.body)) {
-    return wire::EncodeNested(envelope, v1::MoveMessage::kCoveredFieldNumber, v1::MoveCovered(),
-                              {});
-  }
-  if (const auto* const release = std::get_if<Release>(&message.body)) {
-    v1::MoveRelease out;
-    out.set_epoch(ToInt(release->epoch));
-    out.set_lsn(ToInt(release->lsn));
-    return wire::EncodeNested(envelope, v1::MoveMessage::kReleaseFieldNumber, out, {});
-  }
-  v1::MoveChunk chunk = ToMessage(std::get<Chunk>(message.body));
-  chunk.set_urgent(message.is_urgent);
-  return wire::EncodeNested(envelope, v1::MoveMessage::kChunkFieldNumber, chunk,
+  v1::MoveMessage envelope = ToMessage(message, peer);
+  if (!envelope.has_chunk()) return wire::EncodeMessage(envelope, {});
+  const std::unique_ptr<v1::MoveChunk> chunk(envelope.release_chunk());
+  return wire::EncodeNested(envelope, v1::MoveMessage::kChunkFieldNumber, *chunk,
                             {{v1::MoveChunk::kRowsFieldNumber, std::move(message.rows)}});
+}
+
+wire::Frame EncodeMoveFrame(PeerMessage message, const wire::PeerProof& peer,
+                            std::uint64_t sequence) {
+  v1::ReplicateRequest request;
+  request.set_sequence(sequence);
+  *request.mutable_move() = ToMessage(message, peer);
+  return wire::MakeFrame({.envelope = request.SerializeAsString(),
+                          .number = 0,
+                          .small = {},
+                          .fields = {{v1::MoveChunk::kRowsFieldNumber, std::move(message.rows)}}});
+}
+
+wire::PeerProof ProofOf(const v1::MoveMessage& message) {
+  return {.nonce = message.peer().nonce(),
+          .node = message.peer().node(),
+          .token = message.peer().token()};
+}
+
+absl::StatusOr<PeerMessage> FromMessage(const v1::MoveMessage& message, Buffer rows) {
+  PeerMessage out;
+  EMBLA_ASSIGN_OR_RETURN(out.unit, FromMessage(message.unit()));
+  out.from = NodeId{message.from_node()};
+  const MoveId move{message.move()};
+  if (out.from == NodeId{0} || move == MoveId{0}) {
+    return absl::InvalidArgumentError("from_node and move must not be 0");
+  }
+  switch (message.payload_case()) {
+    case v1::MoveMessage::kPull:
+      out.body = Pull{.move = move,
+                      .epoch = UnitEpoch{message.pull().epoch()},
+                      .held = FromInts(message.pull().held()),
+                      .credit = message.pull().credit(),
+                      .resend = message.pull().resend()};
+      return out;
+    case v1::MoveMessage::kChunk:
+      out.body = Chunk{.move = move,
+                       .chunk = message.chunk().chunk(),
+                       .base = Lsn{message.chunk().base()},
+                       .version = Lsn{message.chunk().version()}};
+      out.rows = std::move(rows);
+      out.is_urgent = message.chunk().urgent();
+      return out;
+    case v1::MoveMessage::kFinal: {
+      FinalCut cut{.move = move,
+                   .lsn = Lsn{message.final().lsn()},
+                   .needed = FromInts(message.final().needed()),
+                   .chunks_follow = message.final().chunks_follow()};
+      EMBLA_ASSIGN_OR_RETURN(cut.windows, FromMessage(message.final().windows()));
+      out.body = std::move(cut);
+      return out;
+    }
+    case v1::MoveMessage::kHolds:
+      out.body = Holds{.move = move, .lsn = Lsn{message.holds().lsn()}};
+      return out;
+    case v1::MoveMessage::kRelease: {
+      const UnitEpoch epoch{message.release().epoch()};
+      if (epoch == UnitEpoch{0}) return absl::InvalidArgumentError("a release to epoch 0");
+      out.body = Release{.move = move, .epoch = epoch, .lsn = Lsn{message.release().lsn()}};
+      return out;
+    }
+    case v1::MoveMessage::kCovered:
+      out.body = Covered{.move = move};
+      return out;
+    default:
+      return absl::InvalidArgumentError(
+          "the payload is missing, or of a kind that this build does not know");
+  }
 }
 
 absl::StatusOr<MoveCall> DecodeMove(grpc::ByteBuffer& bytes, BufferPool& pool,
                                     const wire::RequestLimits& limits) {
-  Received received;
+  v1::MoveMessage message;
+  v1::MoveChunk chunk;
+  Buffer rows;
   const wire::NestedMessage payloads[] = {
-      {v1::MoveMessage::kPullFieldNumber, {}, &received.pull},
-      {v1::MoveMessage::kChunkFieldNumber, kChunkLarge, &received.chunk},
-      {v1::MoveMessage::kFinalFieldNumber, {}, &received.final},
-      {v1::MoveMessage::kHoldsFieldNumber, {}, &received.holds},
-      {v1::MoveMessage::kReleaseFieldNumber, {}, &received.release},
-      {v1::MoveMessage::kCoveredFieldNumber, {}, &received.covered}};
+      {v1::MoveMessage::kChunkFieldNumber, kChunkLarge, &chunk}};
   const wire::PlaceField place = [&](int, std::size_t size) -> absl::StatusOr<std::byte*> {
-    received.rows = pool.Take(size);
-    return received.rows.data();
+    rows = pool.Take(size);
+    return rows.data();
   };
   const wire::DecodeLimits decode{.large_bytes_max = limits.request_bytes_max};
   EMBLA_ASSIGN_OR_RETURN(const int payload,
-                         wire::DecodeNested(bytes, payloads, place, decode, received.envelope));
+                         wire::DecodeNested(bytes, payloads, place, decode, message));
+  if (payload != 0) *message.mutable_chunk() = std::move(chunk);
   MoveCall call;
-  EMBLA_ASSIGN_OR_RETURN(call.message, FromReceived(received, payload));
-  call.peer = {.nonce = received.envelope.peer().nonce(),
-               .node = received.envelope.peer().node(),
-               .token = received.envelope.peer().token()};
+  EMBLA_ASSIGN_OR_RETURN(call.message, FromMessage(message, std::move(rows)));
+  call.peer = ProofOf(message);
   return call;
 }
-
 }  // namespace embla

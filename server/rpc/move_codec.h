@@ -9,9 +9,11 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/buffer.h"
+#include "core/wire/frame.h"
 #include "core/wire/peer_proof.h"
 #include "core/wire/request_codec.h"
 #include "embla/v1/coordinator.pb.h"
+#include "embla/v1/data.pb.h"
 #include "server/migration/move_orders.h"
 #include "server/mover/move_transport.h"
 
@@ -27,6 +29,9 @@ absl::StatusOr<std::vector<UnitReport>> FromMessage(const v1::MoveReports& messa
 
 // The rows go as a slice, without a copy.
 grpc::ByteBuffer EncodeMove(PeerMessage message, const wire::PeerProof& peer);
+// By a data socket: a ReplicateRequest, behind whose text the rows come as MoveChunk's array.
+wire::Frame EncodeMoveFrame(PeerMessage message, const wire::PeerProof& peer,
+                            std::uint64_t sequence);
 struct MoveCall {
   PeerMessage message;
   wire::PeerProof peer;
@@ -34,5 +39,8 @@ struct MoveCall {
 // The rows come with one copy, into memory of `pool`. InvalidArgument.
 absl::StatusOr<MoveCall> DecodeMove(grpc::ByteBuffer& bytes, BufferPool& pool,
                                     const wire::RequestLimits& limits);
+wire::PeerProof ProofOf(const v1::MoveMessage& message);
+// `rows`: those of a chunk. InvalidArgument.
+absl::StatusOr<PeerMessage> FromMessage(const v1::MoveMessage& message, Buffer rows);
 
 }  // namespace embla

@@ -13,6 +13,7 @@
 
 #include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
+#include "core/wire/replicate_codec.h"
 #include "embla/v1/data.pb.h"
 
 namespace embla {
@@ -230,6 +231,30 @@ std::vector<std::string> SerializedMessages() {
 }
 
 // Anything may arrive: it is refused or decoded, and never read beyond its end.
+// What a call carries, a data socket carries, too: its text has all but the rows.
+TEST(MoveCodecPeers, GoByFrames) {
+  const Chunk chunk{.move = MoveId{9}, .chunk = 3, .base = Lsn{4}, .version = Lsn{80}};
+  PeerMessage message{.unit = kUnit, .from = NodeId{1}, .body = chunk};
+  message.rows = Buffer::Allocate(4);
+  std::memcpy(message.rows.data(), "rows", 4);
+  message.is_urgent = true;
+  const wire::Frame frame = EncodeMoveFrame(
+      std::move(message), {.nonce = "nonce", .node = "n1", .token = "token"}, /*sequence=*/17);
+  ASSERT_EQ(frame.arrays.size(), 1u);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(frame.arrays[0].begin()), 4), "rows");
+  const auto text = wire::DecodeReplicateText(frame.head.substr(16), {});
+  ASSERT_THAT(text, IsOk());
+  EXPECT_EQ(text->order.sequence, 17u);
+  ASSERT_NE(text->move, nullptr);
+  EXPECT_EQ(ProofOf(*text->move).token, "token");
+  const absl::StatusOr<PeerMessage> decoded = FromMessage(*text->move, Buffer());
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(decoded->unit, kUnit);
+  EXPECT_EQ(decoded->from, NodeId{1});
+  EXPECT_EQ(std::get<Chunk>(decoded->body), chunk);
+  EXPECT_TRUE(decoded->is_urgent);
+}
+
 TEST(MoveCodecPeers, SurviveRandomDamage) {
   constexpr std::uint64_t kSeed = 77;
   std::cout << "seed=" << kSeed << '\n';

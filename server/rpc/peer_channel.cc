@@ -158,13 +158,13 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
     }
   }
 
-  // Null: the process takes no updates by one.
-  std::shared_ptr<PeerSocket> SocketTo(const std::string& address) {
+  // Null: the process takes no updates by one, or, if it is for moves, no messages of these.
+  std::shared_ptr<PeerSocket> SocketTo(const std::string& address, bool for_moves = false) {
     MutexLock lock(mu_);
     const auto found = peers_.find(address);
     if (found == peers_.end()) return nullptr;
     found->second.last_used = clock_.Now();
-    return found->second.socket;
+    return for_moves && !found->second.moves_by_socket ? nullptr : found->second.socket;
   }
 
   // The status of a call with `proof`, for the caller. A process that does not know the proof is
@@ -198,7 +198,8 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
     wire::PeerProof proof;  // No token: not greeted.
     bool is_greeting = false;
     bool was_asked = false;              // For a data socket.
-    std::shared_ptr<PeerSocket> socket;  // Null: there is none that takes updates.
+    std::shared_ptr<PeerSocket> socket;  // Null: there is none that takes messages.
+    bool moves_by_socket = false;
     std::vector<Ready> waiting;
     absl::Time last_used = absl::InfiniteFuture();  // Not yet.
     std::string last_error;
@@ -253,13 +254,17 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
     const wire::PeerProof proof{.nonce = greeting.nonce(),
                                 .node = greeting.node(),
                                 .token = ProvePeer(key, nonces, greeting.node())};
+    {
+      MutexLock lock(mu_);
+      peers_[address].moves_by_socket = welcome.moves_by_socket();
+    }
     const v1::DataSocket& socket = welcome.data_socket();
     Open({.address = socket.address(), .ticket = socket.ticket(), .by_port = socket.by_port()},
          call.context.peer(), address, proof);
   }
 
   // Greeted, once it is known whether the process at `address`, which gRPC calls `peer`, takes
-  // updates by the socket that it offers.
+  // messages by the socket that it offers.
   void Open(const wire::DataSocketOffer& offer, const std::string& peer, const std::string& address,
             const wire::PeerProof& proof) {
     std::unique_ptr<Link> link;
@@ -282,7 +287,7 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
     socket->Start(std::move(link), offer.ticket, *poller_, kGreetTimeout);
   }
 
-  // The next message of a copy asks for another one.
+  // The next message that would go by it asks for another one.
   void Over(const std::string& address, const std::shared_ptr<PeerSocket>& over) {
     MutexLock lock(mu_);
     sockets_.erase(over);
@@ -390,17 +395,25 @@ void PeerChannel::SendTo(const std::shared_ptr<Peers>& peers, const std::string&
         });
 }
 
+// Chunks that nobody waits for stay calls: what comes behind them by a socket would wait for them.
 void PeerChannel::Send(const std::string& address, PeerMessage message, MoveTransport::Done done) {
+  const bool by_socket = message.is_urgent || !std::holds_alternative<Chunk>(message.body);
   peers_->WithProof(
-      address, /*wants_socket=*/false, kMoveTimeout,
-      [peers = peers_, address, message = std::move(message),
+      address, by_socket, kMoveTimeout,
+      [peers = peers_, address, by_socket, message = std::move(message),
        done = std::move(done)](const absl::StatusOr<wire::PeerProof>& proof) mutable {
         if (!proof.ok()) return done(proof.status());
+        const auto judge = [peers, address, proof = *proof, done](const absl::Status& status) {
+          done(peers->Judge(status, address, proof));
+        };
+        const std::shared_ptr<PeerSocket> socket =
+            by_socket ? peers->SocketTo(address, /*for_moves=*/true) : nullptr;
+        if (socket != nullptr && socket->Send(std::move(message), *proof, kMoveTimeout, judge)) {
+          return;
+        }
         Start(peers->calls(), peers->StubFor(address), kMove,
               EncodeMove(std::move(message), *proof), kMoveTimeout,
-              [peers, address, proof = *proof, done](const grpc::Status& status, Call&) {
-                done(peers->Judge(wire::FromGrpc(status), address, proof));
-              });
+              [judge](const grpc::Status& status, Call&) { judge(wire::FromGrpc(status)); });
       });
 }
 

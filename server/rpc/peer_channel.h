@@ -1,5 +1,6 @@
 // How servers call each other: one connection of gRPC per peer address, and beside it, for updates
-// of copied tables, a data socket where the peer offers one (server/rpc/peer_socket.h).
+// of copied tables and messages of moves, a data socket where the peer offers one
+// (server/rpc/peer_socket.h).
 //
 // Before the first message to an address the process there is greeted (server/rpc/peer_gate.h);
 // messages wait for that. A process that was started again refuses the next message, which its

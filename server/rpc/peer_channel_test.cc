@@ -232,10 +232,74 @@ TEST_F(PeerSocketTest, ANodeWithoutDataSocketsTakesOneUpdateAtATime) {
   EXPECT_EQ(Send(updates).get().status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(PeerSocketTest, MovesAskForNoDataSocket) {
-  Start({}, {}, [](const PeerMessage&) { return absl::OkStatus(); });
-  ASSERT_THAT(SendMove(MoveOf({.move = MoveId{1}}, ""), server_->address()), IsOk());
+// Chunks that nobody waits for would be in the way.
+TEST_F(PeerSocketTest, CarriesWhatSomebodyWaitsForOfMoves) {
+  std::vector<PeerMessage> seen;
+  Start({}, {}, [&seen](PeerMessage message) {
+    seen.push_back(std::move(message));
+    return seen.size() < 4 ? absl::OkStatus() : absl::ResourceExhaustedError("slow down");
+  });
+  PeerMessage chunk = MoveOf({.move = MoveId{1}, .version = Lsn{9}}, "rows");
+  ASSERT_THAT(SendMove(std::move(chunk), server_->address()), IsOk());
   EXPECT_EQ(sockets(), 0);
+  const PeerMessage holds{
+      .unit = {TableId{6}, 5, 1}, .from = NodeId{3}, .body = Holds{MoveId{1}, Lsn{4}}};
+  ASSERT_THAT(
+      SendMove({.unit = holds.unit, .from = holds.from, .body = holds.body}, server_->address()),
+      IsOk());
+  EXPECT_EQ(sockets(), 1);
+  SetFailpoint("frame_socket.receive", FailpointAction::kError, 1000);  // Counts from here on.
+  const std::uint64_t before = FailpointUses("frame_socket.receive");
+  PeerMessage urgent = MoveOf({.move = MoveId{1}, .version = Lsn{10}}, "more rows");
+  urgent.is_urgent = true;
+  ASSERT_THAT(SendMove(std::move(urgent), server_->address()), IsOk());
+  EXPECT_GT(FailpointUses("frame_socket.receive"), before) << "it came by the socket";
+  ClearFailpoints();
+  EXPECT_THAT(SendMove(MoveOf({.move = MoveId{2}}, ""), server_->address()),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+  ASSERT_EQ(seen.size(), 4u);
+  EXPECT_EQ(std::get<Holds>(seen[1].body).lsn, Lsn{4});
+  EXPECT_EQ(std::get<Chunk>(seen[2].body).version, Lsn{10});
+  EXPECT_TRUE(seen[2].is_urgent);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(seen[2].rows.data()), seen[2].rows.size()),
+            "more rows");
+}
+
+TEST_F(PeerSocketTest, AMessageOfAMoveFindsAnotherSocketWhenOneBreaks) {
+  Start({}, {}, [](const PeerMessage&) { return absl::OkStatus(); });
+  const auto holds = [&] {
+    return SendMove(
+        {.unit = {TableId{6}, 5, 1}, .from = NodeId{3}, .body = Holds{MoveId{1}, Lsn{4}}},
+        server_->address());
+  };
+  ASSERT_THAT(holds(), IsOk());
+  SetFailpoint("frame_socket.receive", FailpointAction::kError);
+  EXPECT_THAT(holds(), StatusIs(absl::StatusCode::kUnavailable));
+  ClearFailpoints();
+  EXPECT_THAT(holds(), IsOk());
+  EXPECT_EQ(sockets(), 1);
+}
+
+// Its texts are longer than those of requests.
+TEST_F(PeerSocketTest, CarriesTheWindowsOfManySessions) {
+  DataServiceOptions options;
+  options.limits.parts_max = 1;
+  std::size_t sessions = 0;
+  Start(options, {}, [&sessions](const PeerMessage& message) {
+    sessions = std::get<FinalCut>(message.body).windows.sessions().size();
+    return absl::OkStatus();
+  });
+  std::vector<SessionWindow> windows;
+  for (std::uint64_t i = 1; i <= 3000; ++i) {
+    windows.push_back({.session = SessionId{i}, .floor = UpdateSeq{i}, .words = {}});
+  }
+  FinalCut cut{.move = MoveId{1}, .lsn = Lsn{2}, .needed = {Lsn{2}}};
+  cut.windows = *UnitWindows::FromSessions(std::move(windows));
+  ASSERT_THAT(SendMove({.unit = {TableId{6}, 5, 1}, .from = NodeId{3}, .body = std::move(cut)},
+                       server_->address()),
+              IsOk());
+  EXPECT_EQ(sessions, 3000u);
+  EXPECT_EQ(sockets(), 1);
 }
 
 TEST_F(PeerSocketTest, WhatBreaksFailsAndIsMadeAnew) {

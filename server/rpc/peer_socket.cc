@@ -8,6 +8,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/wire/callback_queue.h"
+#include "server/rpc/move_codec.h"
 #include "server/rpc/replica_codec.h"
 
 namespace embla {
@@ -39,24 +40,34 @@ void PeerSocket::Start(std::unique_ptr<Link> link, const std::string& ticket, Po
 
 bool PeerSocket::Send(std::span<const ReplicaMessage> messages, const wire::PeerProof& proof,
                       absl::Duration timeout, ReplicaDone done) {
-  std::shared_ptr<FrameSocket> socket;
+  const Place place = NextPlace(timeout, std::move(done));
+  if (place.socket == nullptr) return false;
   wire::ReplicateOrder order{.deadline_ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(
                                  absl::ToInt64Milliseconds(timeout), 1, 0xffffffff))};
-  std::uint64_t sequence = 0;
-  {
-    MutexLock lock(mu_);
-    sequence = ++last_sequence_;
-    if (!Await(sequence, {.late = absl::Now() + timeout + kLateMax, .done = std::move(done)})) {
-      return false;
-    }
-    socket = socket_;
-  }
-  // Not under the lock: answers come meanwhile.
   for (const ReplicaMessage& message : messages) {
-    order.sequence = &message == &messages.back() ? sequence : 0;
-    socket->Send(EncodeReplicaFrame(message, proof, order));
+    order.sequence = &message == &messages.back() ? place.sequence : 0;
+    place.socket->Send(EncodeReplicaFrame(message, proof, order));
   }
   return true;
+}
+
+bool PeerSocket::Send(PeerMessage&& message, const wire::PeerProof& proof, absl::Duration timeout,
+                      MoveTransport::Done done) {
+  const Place place = NextPlace(
+      timeout,
+      [done = std::move(done)](const absl::StatusOr<ReplicaAck>& ack) { done(ack.status()); });
+  if (place.socket == nullptr) return false;
+  place.socket->Send(EncodeMoveFrame(std::move(message), proof, place.sequence));
+  return true;
+}
+
+// Whoever sends does so without the lock: answers come meanwhile.
+PeerSocket::Place PeerSocket::NextPlace(absl::Duration timeout, ReplicaDone done) {
+  MutexLock lock(mu_);
+  const std::uint64_t sequence = ++last_sequence_;
+  const absl::Time late = absl::Now() + timeout + kLateMax;
+  if (!Await(sequence, {.late = late, .done = std::move(done)})) return {};
+  return {.socket = socket_, .sequence = sequence};
 }
 
 bool PeerSocket::Await(std::uint64_t sequence, Pending pending) {

@@ -1,5 +1,5 @@
-// A data socket to another node, by which it is sent the updates of copied tables
-// (docs/data_sockets.md).
+// A data socket to another node, by which it is sent the updates of copied tables, and messages of
+// moves (docs/data_sockets.md).
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,7 @@
 #include "core/wire/frame.h"
 #include "core/wire/peer_proof.h"
 #include "core/wire/replicate_codec.h"
+#include "server/mover/move_transport.h"
 #include "server/shard/replica_transport.h"
 
 namespace embla {
@@ -28,7 +29,7 @@ class PeerSocket final : public FrameSocket::Owner,
  public:
   // On the poller's thread, or within Start.
   struct Events {
-    // Once: the node takes updates. Null: it does not.
+    // Once: the node takes messages. Null: it does not.
     absl::AnyInvocable<void(const std::shared_ptr<PeerSocket>&)> on_ready;
     // Last of all.
     absl::AnyInvocable<void(const std::shared_ptr<PeerSocket>&)> on_over;
@@ -44,6 +45,9 @@ class PeerSocket final : public FrameSocket::Owner,
   // connection, and with it what else is not answered. False: it is over, and nothing was sent.
   bool Send(std::span<const ReplicaMessage> messages, const wire::PeerProof& proof,
             absl::Duration timeout, ReplicaDone done);
+  // Likewise a message of a move. False: `message` is as it was.
+  bool Send(PeerMessage&& message, const wire::PeerProof& proof, absl::Duration timeout,
+            MoveTransport::Done done);
   // Takes nothing more.
   void Shutdown();
 
@@ -54,12 +58,18 @@ class PeerSocket final : public FrameSocket::Owner,
   void OnClosed(const absl::Status& why) override;
 
  private:
-  // Updates without an answer, by sequence; the ticket is 0.
+  // Messages without an answer, by sequence; the ticket is 0.
   struct Pending {
     absl::Time late;  // When the node is given up.
     ReplicaDone done;
   };
 
+  struct Place {
+    std::shared_ptr<FrameSocket> socket;  // Null: it is over.
+    std::uint64_t sequence = 0;
+  };
+  // Where the next message goes, whose answer `done` waits for.
+  Place NextPlace(absl::Duration timeout, ReplicaDone done);
   // Adds what waits for an answer. False: it is over.
   bool Await(std::uint64_t sequence, Pending pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ReplicaDone TakePending(std::uint64_t sequence);

@@ -7,6 +7,7 @@
 #include "core/base/status_macros.h"
 #include "core/wire/request_codec.h"
 #include "server/rpc/data_sockets.h"
+#include "server/rpc/move_codec.h"
 #include "server/rpc/replica_codec.h"
 
 namespace embla {
@@ -16,7 +17,8 @@ void PeerStream::Serve(std::unique_ptr<Link> link, Poller& poller, DataContext& 
   const std::shared_ptr<PeerStream> stream(new PeerStream(context, sockets, std::move(caller)));
   stream->self_ = stream;
   absl::StatusOr<std::shared_ptr<FrameSocket>> opened = FrameSocket::Open(
-      std::move(link), *stream, poller, wire::TextBytesMax(context.options.limits));
+      std::move(link), *stream, poller,
+      std::max(wire::TextBytesMax(context.options.limits), wire::kPeerTextBytesMin));
   if (!opened.ok()) return stream->OnClosed(opened.status());
   stream->socket_ = *std::move(opened);
   sockets.Add(*stream);
@@ -47,12 +49,14 @@ absl::Status PeerStream::BeginFrame(std::string_view text, std::span<const wire:
                          wire::DecodeReplicateText(text, context_.options.limits));
   std::size_t bytes = text.size();
   for (const wire::FrameArray& array : arrays) bytes += array.bytes;
-  Incoming& incoming = incoming_.emplace(Incoming{.text = std::move(decoded),
-                                                  .bytes = bytes,
-                                                  .start = context_.clock.Now(),
-                                                  .memory = std::nullopt});
-  // Arrays of an update that is refused take no memory.
-  if (absl::Status placed = Place(incoming, arrays, places); !placed.ok()) {
+  Incoming& incoming = incoming_.emplace();
+  incoming.text = std::move(decoded);
+  incoming.bytes = bytes;
+  incoming.start = context_.clock.Now();
+  // Arrays of a message that is refused take no memory.
+  if (incoming.text.move != nullptr) {
+    incoming.rows = PlaceMove(incoming, arrays, places);
+  } else if (absl::Status placed = PlaceUpdate(incoming, arrays, places); !placed.ok()) {
     incoming.text.call = std::move(placed);
   }
   MutexLock lock(mu_);
@@ -61,15 +65,20 @@ absl::Status PeerStream::BeginFrame(std::string_view text, std::span<const wire:
   return absl::OkStatus();
 }
 
-absl::Status PeerStream::Place(Incoming& incoming, std::span<const wire::FrameArray> arrays,
-                               std::span<std::byte*> places) {
-  EMBLA_RETURN_IF_ERROR(incoming.text.call.status());
-  EMBLA_RETURN_IF_ERROR(context_.CheckPeer(incoming.text.call->head.peer, caller_));
-  if (incoming.bytes > context_.options.limits.request_bytes_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("an update of ", incoming.bytes, " bytes, at most ",
-                     context_.options.limits.request_bytes_max, " allowed"));
+absl::Status PeerStream::Check(const wire::PeerProof& proof, std::size_t bytes) const {
+  EMBLA_RETURN_IF_ERROR(context_.CheckPeer(proof, caller_));
+  if (bytes > context_.options.limits.request_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat("a message of ", bytes, " bytes, at most ",
+                                                   context_.options.limits.request_bytes_max,
+                                                   " allowed"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status PeerStream::PlaceUpdate(Incoming& incoming, std::span<const wire::FrameArray> arrays,
+                                     std::span<std::byte*> places) {
+  EMBLA_RETURN_IF_ERROR(incoming.text.call.status());
+  EMBLA_RETURN_IF_ERROR(Check(incoming.text.call->head.peer, incoming.bytes));
   wire::RequestMemory& memory = incoming.memory.emplace(context_.pool, incoming.bytes);
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const auto number = static_cast<int>(arrays[i].number);
@@ -79,28 +88,30 @@ absl::Status PeerStream::Place(Incoming& incoming, std::span<const wire::FrameAr
   return absl::OkStatus();
 }
 
+absl::StatusOr<Buffer> PeerStream::PlaceMove(const Incoming& incoming,
+                                             std::span<const wire::FrameArray> arrays,
+                                             std::span<std::byte*> places) {
+  EMBLA_RETURN_IF_ERROR(Check(ProofOf(*incoming.text.move), incoming.bytes));
+  Buffer rows;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    if (arrays[i].number != v1::MoveChunk::kRowsFieldNumber) continue;
+    if (rows.size() != 0) return absl::InvalidArgumentError("the rows of a chunk come twice");
+    rows = context_.pool.Take(arrays[i].bytes);
+    places[i] = rows.data();
+  }
+  return rows;
+}
+
 absl::Status PeerStream::EndFrame() {
   Incoming incoming = *std::exchange(incoming_, std::nullopt);
-  absl::StatusOr<wire::ReplicateCall>& call = incoming.text.call;
-  if (call.ok()) {
-    absl::Status attached = wire::AttachArrays(*std::move(incoming.memory), call->update);
-    if (!attached.ok()) call = std::move(attached);
-  }
-  absl::StatusOr<ReceivedReplica> received =
-      call.ok() ? FromWire(*std::move(call)) : absl::StatusOr<ReceivedReplica>(call.status());
-  const Arrived arrived{
-      .order = incoming.text.order, .bytes = incoming.bytes, .start = incoming.start};
-  const ReplicaDone done = [self = shared_from_this(), arrived](absl::StatusOr<ReplicaAck> ack) {
-    self->Answer(arrived, ack);
-  };
-  if (received.ok()) {
-    const absl::Duration stated = absl::Milliseconds(arrived.order.deadline_ms);
-    const absl::Duration most = context_.options.deadline_max;
-    context_.node.ApplyReplicated(
-        std::move(received->message), std::move(received->memory),
-        arrived.start + (arrived.order.deadline_ms == 0 ? most : std::min(stated, most)), done);
+  const Arrived arrived{.order = incoming.text.order,
+                        .is_move = incoming.text.move != nullptr,
+                        .bytes = incoming.bytes,
+                        .start = incoming.start};
+  if (arrived.is_move) {
+    EndMove(std::move(incoming), arrived);
   } else {
-    done(received.status());
+    EndUpdate(std::move(incoming), arrived);
   }
   {
     MutexLock lock(mu_);
@@ -108,6 +119,35 @@ absl::Status PeerStream::EndFrame() {
   }
   ReadMore();
   return absl::OkStatus();
+}
+
+void PeerStream::EndUpdate(Incoming incoming, const Arrived& arrived) {
+  absl::StatusOr<wire::ReplicateCall>& call = incoming.text.call;
+  if (call.ok()) {
+    absl::Status attached = wire::AttachArrays(*std::move(incoming.memory), call->update);
+    if (!attached.ok()) call = std::move(attached);
+  }
+  absl::StatusOr<ReceivedReplica> received =
+      call.ok() ? FromWire(*std::move(call)) : absl::StatusOr<ReceivedReplica>(call.status());
+  const ReplicaDone done = [self = shared_from_this(), arrived](absl::StatusOr<ReplicaAck> ack) {
+    self->Answer(arrived, ack);
+  };
+  if (!received.ok()) return done(received.status());
+  const absl::Duration stated = absl::Milliseconds(arrived.order.deadline_ms);
+  const absl::Duration most = context_.options.deadline_max;
+  context_.node.ApplyReplicated(
+      std::move(received->message), std::move(received->memory),
+      arrived.start + (arrived.order.deadline_ms == 0 ? most : std::min(stated, most)), done);
+}
+
+void PeerStream::EndMove(Incoming incoming, const Arrived& arrived) {
+  absl::Status taken = incoming.rows.status();
+  if (taken.ok()) {
+    absl::StatusOr<PeerMessage> message =
+        FromMessage(*incoming.text.move, *std::move(incoming.rows));
+    taken = message.ok() ? context_.TakeMove(*std::move(message)) : message.status();
+  }
+  Answer(arrived, taken.ok() ? absl::StatusOr<ReplicaAck>(ReplicaAck()) : taken);
 }
 
 void PeerStream::Answer(const Arrived& arrived, const absl::StatusOr<ReplicaAck>& ack) {
@@ -123,7 +163,8 @@ void PeerStream::Answer(const Arrived& arrived, const absl::StatusOr<ReplicaAck>
     sent_bytes = frame.bytes();
     socket_->Send(std::move(frame));
   }
-  context_.Count(context_.replicate, ack.status(), arrived.start, arrived.bytes, sent_bytes);
+  context_.Count(arrived.is_move ? context_.move : context_.replicate, ack.status(), arrived.start,
+                 arrived.bytes, sent_bytes);
   {
     MutexLock lock(mu_);
     --in_flight_;

@@ -1,5 +1,5 @@
-// Updates of copied tables that another node sends by a data socket (docs/data_sockets.md). Each
-// shows its proof, as a call of DataService.Replicate does.
+// Updates of copied tables, and messages of moves, that another node sends by a data socket
+// (docs/data_sockets.md). Each shows its proof, as a call of DataService.Replicate or Move does.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 
+#include "core/base/buffer.h"
 #include "core/base/mutex.h"
 #include "core/socket/frame_socket.h"
 #include "core/wire/frame.h"
@@ -25,9 +26,8 @@ class DataSockets;
 class PeerStream final : public FrameSocket::Owner,
                          public std::enable_shared_from_this<PeerStream> {
  public:
-  // Takes updates from `link`, which has shown a ticket. `context` and `sockets` outlive it. On the
-  // poller's thread.
-  // `caller` as in DataContext::CheckPeer.
+  // Takes messages from `link`, which has shown a ticket. `context` and `sockets` outlive it. On
+  // the poller's thread. `caller` as in DataContext::CheckPeer.
   static void Serve(std::unique_ptr<Link> link, Poller& poller, DataContext& context,
                     DataSockets& sockets, std::optional<Identity> caller);
   ~PeerStream();
@@ -42,25 +42,33 @@ class PeerStream final : public FrameSocket::Owner,
   void OnClosed(const absl::Status& why) override;
 
  private:
-  // An update whose frame has begun.
+  // A message whose frame has begun.
   struct Incoming {
     wire::ReplicateText text;
     std::size_t bytes = 0;
     absl::Time start;
-    std::optional<wire::RequestMemory> memory;  // Nothing: it is refused.
+    std::optional<wire::RequestMemory> memory;  // An update's; nothing: it is refused.
+    absl::StatusOr<Buffer> rows = Buffer();     // A move's; an error: it is refused.
   };
   // One whose frame is here, until it is answered.
   struct Arrived {
     wire::ReplicateOrder order;
+    bool is_move = false;
     std::size_t bytes = 0;
     absl::Time start;
   };
 
   PeerStream(DataContext& context, DataSockets& sockets, std::optional<Identity> caller);
 
-  // Finds out where its arrays go. Not OK: it is refused.
-  absl::Status Place(Incoming& incoming, std::span<const wire::FrameArray> arrays,
-                     std::span<std::byte*> places);
+  // Find out where its arrays go. Not OK: it is refused, and they take no memory.
+  absl::Status Check(const wire::PeerProof& proof, std::size_t bytes) const;
+  absl::Status PlaceUpdate(Incoming& incoming, std::span<const wire::FrameArray> arrays,
+                           std::span<std::byte*> places);
+  absl::StatusOr<Buffer> PlaceMove(const Incoming& incoming,
+                                   std::span<const wire::FrameArray> arrays,
+                                   std::span<std::byte*> places);
+  void EndUpdate(Incoming incoming, const Arrived& arrived);
+  void EndMove(Incoming incoming, const Arrived& arrived);
   void Answer(const Arrived& arrived, const absl::StatusOr<ReplicaAck>& ack);
   void ReadMore();
 

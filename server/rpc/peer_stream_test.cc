@@ -163,6 +163,71 @@ TEST_F(PeerStreamTest, ThePortTakesTicketsAsWell) {
   EXPECT_EQ(ReplyOf(peer).order(), 11u);
 }
 
+// Messages of moves have the same way, and prove the same.
+class PeerMovesTest : public PeerStreamTest {
+ protected:
+  v1::ReplicateRequest Chunk(std::uint64_t sequence) const {
+    v1::ReplicateRequest request;
+    request.set_sequence(sequence);
+    v1::MoveMessage& move = *request.mutable_move();
+    move.mutable_unit()->set_table_id(6);
+    move.set_from_node(1);
+    move.set_move(1);
+    move.mutable_chunk()->set_version(5);
+    *move.mutable_peer() = Update(1).peer();
+    return request;
+  }
+  static std::string ChunkFrame(const v1::ReplicateRequest& request, const std::string& rows) {
+    return ToBytes(request.SerializeAsString(), {{v1::MoveChunk::kRowsFieldNumber, rows}});
+  }
+  static int Code(absl::StatusCode code) { return static_cast<int>(code); }
+};
+
+TEST_F(PeerMovesTest, AreTakenOrRefusedOneByOne) {
+  std::vector<std::string> rows;
+  DataServiceOptions options;
+  options.limits.request_bytes_max = 1000;
+  Start(options, {}, [&rows](const PeerMessage& message) {
+    rows.emplace_back(reinterpret_cast<const char*>(message.rows.data()), message.rows.size());
+    return rows.size() < 3 ? absl::OkStatus() : absl::ResourceExhaustedError("slow down");
+  });
+  const auto peer = Connect();
+  peer->Send(ChunkFrame(Chunk(1), "rows") + ChunkFrame(Chunk(2), ""));
+  for (const std::uint64_t sequence : {1u, 2u}) {
+    const v1::ReplicateReply reply = ReplyOf(*peer);
+    EXPECT_EQ(reply.sequence(), sequence);
+    EXPECT_EQ(reply.code(), 0) << reply.message();
+  }
+  EXPECT_THAT(rows, ::testing::ElementsAre("rows", ""));
+
+  v1::ReplicateRequest forged = Chunk(3);
+  forged.mutable_move()->clear_peer();
+  peer->Send(ChunkFrame(forged, std::string(10'000'000, 'x')));
+  EXPECT_EQ(ReplyOf(*peer).code(), Code(absl::StatusCode::kPermissionDenied));
+  peer->Send(ChunkFrame(Chunk(4), std::string(2000, 'x')));
+  EXPECT_EQ(ReplyOf(*peer).code(), Code(absl::StatusCode::kInvalidArgument));
+  peer->Send(ToBytes(Chunk(5).SerializeAsString(), {{v1::MoveChunk::kRowsFieldNumber, "a"},
+                                                    {v1::MoveChunk::kRowsFieldNumber, "b"}}));
+  EXPECT_EQ(ReplyOf(*peer).code(), Code(absl::StatusCode::kInvalidArgument));
+  v1::ReplicateRequest nothing = Chunk(6);
+  nothing.mutable_move()->clear_chunk();
+  peer->Send(ChunkFrame(nothing, "rows"));
+  EXPECT_EQ(ReplyOf(*peer).code(), Code(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(rows.size(), 2u);
+
+  peer->Send(ChunkFrame(Chunk(7), "rows"));
+  EXPECT_EQ(ReplyOf(*peer).code(), Code(absl::StatusCode::kResourceExhausted));
+  peer->Send(FrameOf(Update(8)));
+  EXPECT_EQ(ReplyOf(*peer).code(), 0) << "the connection goes on";
+}
+
+TEST_F(PeerMovesTest, ANodeWithoutMovesSaysSo) {
+  Start();
+  const auto peer = Connect();
+  peer->Send(ChunkFrame(Chunk(1), "rows"));
+  EXPECT_EQ(ReplyOf(*peer).code(), Code(absl::StatusCode::kUnimplemented));
+}
+
 // A caller that greets for ever has no more than so many tickets.
 TEST_F(PeerStreamTest, TicketsThatNobodyShowsAreForgotten) {
   Start();

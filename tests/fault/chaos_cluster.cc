@@ -161,6 +161,8 @@ std::vector<std::string> ChaosCluster::ArgumentsOf(int victim) {
     } else {
       add({"--accept-loss"});
     }
+    // The proxies do not see messages that go by sockets of their own.
+    if (victim % 2 == 0) add({"--no-data-sockets"});
     argv.insert(argv.end(), options_.shard_flags.begin(), options_.shard_flags.end());
   }
   add({"--metrics-listen", "", "--port-file", FileOf(victim, ".json")});

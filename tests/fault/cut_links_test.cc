@@ -75,6 +75,7 @@ class CutLinksTest : public CoordinatorFixture {
     options.cluster_key = key_;
     options.devices.assign(1, {.kind = DeviceKind::kCpu, .memory_bytes = 64 << 20});
     options.threads_per_device = 1;
+    options.data.data_sockets = false;  // The proxies do not see these.
     options.data_dir = absl::StrCat(directory_.path(), "/", options.name);
     auto node = ShardProcess::Start(options);
     ASSERT_THAT(node, IsOk());

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/include/embla/client.h"
+#include "core/base/failpoint.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -119,6 +120,12 @@ class LiveMovesTest : public CoordinatorFixture {
     return started.value_or(JobView());
   }
 
+  bool HasEnded(std::uint64_t id) {
+    const auto view = Ask<absl::StatusOr<JobView>>(
+        [id](Coordinator& coordinator, absl::Time now) { return coordinator.GetJob(id, now); });
+    return !view.ok() || IsOver(view->job.state);
+  }
+
   // Returns the job when it is over.
   JobView AwaitJob(std::uint64_t id) {
     absl::StatusOr<JobView> view;
@@ -149,8 +156,9 @@ class LiveMovesTest : public CoordinatorFixture {
 
   void Undrain(const std::string& node) { StartJob({.goal = UndrainGoal{.node = node}}); }
 
-  std::unique_ptr<Client> Connect() {
+  std::unique_ptr<Client> Connect(client::Transport transport = client::Transport::kAuto) {
     client::ConnectOptions options;
+    options.transport = transport;
     options.coordinator = server_->address();
     options.timeout = absl::Seconds(60);
     auto client = Client::Connect(options);
@@ -401,6 +409,38 @@ TEST_F(LiveMovesTest, ADrainedNodeHasNothingLeft) {
   }
   const auto reader = Connect();
   EXPECT_EQ(Difference(ContentOf(*reader, "a"), ContentOf(*reader, "b")), "");
+}
+
+// Trainers have none, so that all that break are those between the nodes.
+TEST_F(LiveMovesTest, ADrainEndsThoughSocketsBreak) {
+  Create({"moved", "still"}, R"({"kind": "adagrad"})", R"({"sharding": "row_wise"})");
+  Training training([this] { return Connect(client::Transport::kUnary); }, {"moved", "still"});
+  std::vector<int> since;
+  ASSERT_TRUE(
+      AwaitFor([&] { return training.HasProgressed(5, since); }, kWaitMax, "training goes on"));
+  std::mt19937_64 random(kSeed);
+  const JobView started = StartJob({.goal = DrainGoal{.node = "n0"}, .bytes_per_second = 500'000});
+  constexpr char kReceive[] = "frame_socket.receive";
+  std::uint64_t broken = 0;
+  for (bool is_over = false; !is_over;) {
+    const std::uint64_t hit = 1 + random() % 20;
+    const std::uint64_t until = FailpointUses(kReceive) + hit;
+    SetFailpoint(kReceive, FailpointAction::kError, hit);
+    ASSERT_TRUE(AwaitFor(
+        [&] {
+          is_over = HasEnded(started.job.id);
+          return is_over || FailpointUses(kReceive) >= until;
+        },
+        kWaitMax, "a socket breaks"));
+    broken += is_over ? 0 : 1;
+  }
+  ClearFailpoints();
+  EXPECT_GE(broken, 3u);
+  const JobView over = AwaitJob(started.job.id);
+  EXPECT_EQ(over.job.state, JobState::kDone) << over.job.error;
+  training.Stop();
+  const auto reader = Connect();
+  EXPECT_EQ(Difference(ContentOf(*reader, "moved"), ContentOf(*reader, "still")), "");
 }
 
 TEST_F(LiveMovesTest, AJobThatIsCancelledLeavesEverythingWhole) {
