@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -89,8 +90,10 @@ void DropBegin(std::size_t bytes, std::span<iovec>* pieces) {
   }
 }
 
-// Files that are read past the page cache, and how much of one at a time.
+// Files that are read past the page cache, how much of one at a time, and by how many threads: two
+// keep the disk at work while the others copy.
 constexpr std::size_t kLargeFileBytes = std::size_t{4} << 20;
+constexpr std::size_t kDirectReaders = 4;
 constexpr std::size_t kDirectReadBytes = std::size_t{1} << 20;
 constexpr std::size_t kDirectAlignment = 4096;
 
@@ -112,14 +115,15 @@ bool IsCached(std::span<const unsigned char> pages, std::size_t begin, std::size
   return std::ranges::all_of(run, [](unsigned char is) { return (is & 1) != 0; });
 }
 
-// Reads every second piece of the file that `descriptor` is of, from the first one or the second
-// one on: from the cache, or past it by `direct`. False: not all of it.
-bool ReadEverySecond(int descriptor, int direct, std::span<const unsigned char> cached,
-                     std::size_t first, std::span<char> content) {
+// Reads one piece in kDirectReaders, from the piece `first` on, of the file that `descriptor` is
+// of: from the cache, or past it by `direct`. False: not all of it.
+bool ReadPieces(int descriptor, int direct, std::span<const unsigned char> cached,
+                std::size_t first, std::span<char> content) {
   const std::unique_ptr<char, decltype(&std::free)> aligned(
       static_cast<char*>(std::aligned_alloc(kDirectAlignment, kDirectReadBytes)), &std::free);
   if (aligned == nullptr) return false;
-  for (std::size_t at = first * kDirectReadBytes; at < content.size(); at += 2 * kDirectReadBytes) {
+  for (std::size_t at = first * kDirectReadBytes; at < content.size();
+       at += kDirectReaders * kDirectReadBytes) {
     const std::span<char> piece =
         content.subspan(at, std::min(kDirectReadBytes, content.size() - at));
     const auto offset = static_cast<off_t>(at);
@@ -134,18 +138,21 @@ bool ReadEverySecond(int descriptor, int direct, std::span<const unsigned char> 
   return true;
 }
 
-// Reads all of the file, on two threads: the disk works while the other one copies. False: that
-// cannot be done; anything may be in `content`.
+// Reads all of the file. False: that cannot be done; anything may be in `content`.
 bool ReadPastCache(int descriptor, const std::string& path, std::span<char> content) {
   const FileDescriptor direct(OpenDescriptor(path, O_RDONLY | O_DIRECT));
   if (!direct.is_open()) return false;
   const std::vector<unsigned char> cached = CachedPages(descriptor, content.size());
   const auto read = [&](std::size_t first) {
-    return ReadEverySecond(descriptor, direct.number(), cached, first, content);
+    return ReadPieces(descriptor, direct.number(), cached, first, content);
   };
-  std::future<bool> others = std::async(std::launch::async, read, 1);
-  const bool is_read = read(0);
-  return others.get() && is_read;
+  std::array<std::future<bool>, kDirectReaders - 1> others;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    others[i] = std::async(std::launch::async, read, i + 1);
+  }
+  bool is_read = read(0);
+  for (std::future<bool>& other : others) is_read = other.get() && is_read;
+  return is_read;
 }
 
 std::string DirectoryOf(const std::string& path) {
