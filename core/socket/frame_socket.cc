@@ -21,7 +21,9 @@ constexpr std::size_t kStagingBytes = 64 << 10;
 constexpr std::size_t kPlacedBytesMin = 16 << 10;
 constexpr int kReceivesMax = 32;  // Before other sockets have their turn.
 constexpr std::size_t kPiecesMax = 64;
-constexpr std::size_t kGatheredFramesMax = 16;  // Nobody waits longer for a reply.
+// Nobody waits longer for a reply. More, and the two ends of a connection with as many requests in
+// flight would take turns in place of working at the same time.
+constexpr std::size_t kGatheredFramesMax = 8;
 // A unix socket takes so much before its sender has to wait, where net.core.wmem_max lets it: each
 // wait wakes two threads.
 constexpr int kSendBufferBytes = 1 << 20;
