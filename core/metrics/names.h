@@ -63,7 +63,7 @@ inline constexpr MetricInfo kMetrics[] = {
     {"embla_streams", kGauge, "Data streams open now."},
     {"embla_data_sockets", kGauge,
      "Data sockets open now: streams that go on without gRPC, and other nodes that send updates of "
-     "copies."},
+     "copies or messages of moves."},
     {"embla_connections", kGauge, "Connections open now, of all listeners."},
     {"embla_connections_refused_total",
      kCounter,
