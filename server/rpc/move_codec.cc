@@ -372,6 +372,9 @@ absl::StatusOr<MoveCall> DecodeMove(grpc::ByteBuffer& bytes, BufferPool& pool,
   const wire::DecodeLimits decode{.large_bytes_max = limits.request_bytes_max};
   EMBLA_ASSIGN_OR_RETURN(const int payload,
                          wire::DecodeNested(bytes, payloads, place, decode, message));
+  if (payload != 0 && message.payload_case() != v1::MoveMessage::PAYLOAD_NOT_SET) {
+    return absl::InvalidArgumentError("the message has two members of a oneof");
+  }
   if (payload != 0) *message.mutable_chunk() = std::move(chunk);
   MoveCall call;
   EMBLA_ASSIGN_OR_RETURN(call.message, FromMessage(message, std::move(rows)));
