@@ -92,13 +92,17 @@ absl::StatusOr<Buffer> PeerStream::PlaceMove(const Incoming& incoming,
                                              std::span<const wire::FrameArray> arrays,
                                              std::span<std::byte*> places) {
   EMBLA_RETURN_IF_ERROR(Check(ProofOf(*incoming.text.move), incoming.bytes));
-  Buffer rows;
-  for (std::size_t i = 0; i < arrays.size(); ++i) {
-    if (arrays[i].number != v1::MoveChunk::kRowsFieldNumber) continue;
-    if (rows.size() != 0) return absl::InvalidArgumentError("the rows of a chunk come twice");
-    rows = context_.pool.Take(arrays[i].bytes);
-    places[i] = rows.data();
+  const auto are_rows = [](const wire::FrameArray& array) {
+    return array.number == v1::MoveChunk::kRowsFieldNumber;
+  };
+  const auto found = std::ranges::find_if(arrays, are_rows);
+  if (found == arrays.end()) return Buffer();
+  // Before there is a place, which would have to outlive this call.
+  if (std::any_of(found + 1, arrays.end(), are_rows)) {
+    return absl::InvalidArgumentError("the rows of a chunk come twice");
   }
+  Buffer rows = context_.pool.Take(found->bytes);
+  places[static_cast<std::size_t>(found - arrays.begin())] = rows.data();
   return rows;
 }
 

@@ -206,7 +206,8 @@ TEST_F(PeerMovesTest, AreTakenOrRefusedOneByOne) {
   EXPECT_EQ(ReplyOf(*peer).code(), Code(absl::StatusCode::kPermissionDenied));
   peer->Send(ChunkFrame(Chunk(4), std::string(2000, 'x')));
   EXPECT_EQ(ReplyOf(*peer).code(), Code(absl::StatusCode::kInvalidArgument));
-  peer->Send(ToBytes(Chunk(5).SerializeAsString(), {{v1::MoveChunk::kRowsFieldNumber, "a"},
+  const std::string many(400, 'x');
+  peer->Send(ToBytes(Chunk(5).SerializeAsString(), {{v1::MoveChunk::kRowsFieldNumber, many},
                                                     {v1::MoveChunk::kRowsFieldNumber, "b"}}));
   EXPECT_EQ(ReplyOf(*peer).code(), Code(absl::StatusCode::kInvalidArgument));
   v1::ReplicateRequest nothing = Chunk(6);
