@@ -61,7 +61,7 @@ bool PeerSocket::Send(PeerMessage&& message, const wire::PeerProof& proof, absl:
   return true;
 }
 
-// Whoever sends does so without the lock: answers come meanwhile.
+// Frames are sent without the lock that this takes: answers come meanwhile.
 PeerSocket::Place PeerSocket::NextPlace(absl::Duration timeout, ReplicaDone done) {
   MutexLock lock(mu_);
   const std::uint64_t sequence = ++last_sequence_;
