@@ -342,6 +342,24 @@ absl::Status RenameDurably(const std::string& from, const std::string& to) {
   return SyncDirectory(DirectoryOf(to));
 }
 
+absl::Status RemoveFile(const std::string& path) {
+  // ext4 frees so much in half a millisecond.
+  constexpr off_t kPieceBytes = off_t{2} << 20;
+  // Opened first: the file's name is gone before its bytes are. Without, it goes as a whole.
+  const int descriptor = OpenDescriptor(path, O_WRONLY | O_NONBLOCK);
+  const int error = ::unlink(path.c_str()) == 0 ? 0 : errno;
+  struct stat stat {};
+  if (descriptor >= 0 && error == 0 && ::fstat(descriptor, &stat) == 0 && stat.st_nlink == 0) {
+    off_t left = stat.st_size;
+    while (left > 0) {
+      left = std::max<off_t>(left - kPieceBytes, 0);
+      if (::ftruncate(descriptor, left) != 0) break;  // What is left goes with the descriptor.
+    }
+  }
+  CloseDescriptor(descriptor);
+  return error == 0 || error == ENOENT ? absl::OkStatus() : FileError("remove", path, error);
+}
+
 absl::Status SyncDirectory(const std::string& directory) {
   EMBLA_RETURN_IF_ERROR(Failpoint("file.dir_sync"));
   const int descriptor = OpenDescriptor(directory, O_RDONLY | O_DIRECTORY);

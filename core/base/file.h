@@ -93,6 +93,11 @@ absl::Status AtomicWriteFile(const std::string& path, std::string_view content);
 // that has it, durably.
 absl::Status RenameDurably(const std::string& from, const std::string& to);
 
+// Removes `path`, where it exists. A large file that has no other name is cut down a piece after
+// the other: a file system that frees all of its blocks at once keeps syncs of all other files
+// waiting. Whoever still has it open finds it empty.
+absl::Status RemoveFile(const std::string& path);
+
 // Makes created, renamed and removed names in `directory` durable.
 absl::Status SyncDirectory(const std::string& directory);
 

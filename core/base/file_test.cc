@@ -115,6 +115,30 @@ TEST_F(FileTest, AWriteThatALimitOfSizesStopsCountsWhatItWrote) {
   EXPECT_EQ(*ReadFile(Path("log")), "abz");
 }
 
+TEST_F(FileTest, ARemovedFileGivesBackItsBlocksBeforeTheLastReaderIsGone) {
+  ASSERT_THAT(AtomicWriteFile(Path("large"), std::string(5 << 20, 'x')), IsOk());
+  const FileDescriptor reader(::open(Path("large").c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_THAT(RemoveFile(Path("large")), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(Path("large")));
+  EXPECT_EQ(::lseek(reader.number(), 0, SEEK_END), 0);
+  EXPECT_THAT(RemoveFile(Path("large")), IsOk());
+}
+
+// A backup by hard links.
+TEST_F(FileTest, ARemovedFileKeepsWhatItHasUnderAnotherName) {
+  const std::string content(5 << 20, 'x');
+  ASSERT_THAT(AtomicWriteFile(Path("large"), content), IsOk());
+  std::filesystem::create_hard_link(Path("large"), Path("backup"));
+  ASSERT_THAT(RemoveFile(Path("large")), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(Path("large")));
+  EXPECT_EQ(*ReadFile(Path("backup")), content);
+}
+
+TEST_F(FileTest, WhatCannotBeRemovedIsNamed) {
+  EXPECT_THAT(RemoveFile(directory_), Not(IsOk()));
+  EXPECT_THAT(RemoveFile(directory_).message(), HasSubstr(directory_));
+}
+
 TEST_F(FileTest, ReadFileTellsAMissingFileByNameAndCode) {
   const auto content = ReadFile(Path("missing"));
   EXPECT_EQ(content.status().code(), absl::StatusCode::kNotFound);

@@ -190,8 +190,7 @@ absl::Status DirectoryLogStorage::Rename(const std::string& from, const std::str
 
 absl::Status DirectoryLogStorage::Remove(const std::string& name) {
   EMBLA_RETURN_IF_ERROR(Failpoint("log.remove"));
-  if (::unlink(PathOf(name).c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
-  return StorageError("remove", PathOf(name), errno);
+  return RemoveFile(PathOf(name));
 }
 
 absl::Status DirectoryLogStorage::SyncDirectory() { return embla::SyncDirectory(path_); }
