@@ -353,7 +353,7 @@ absl::Status RemoveFile(const std::string& path) {
     off_t left = stat.st_size;
     while (left > 0) {
       left = std::max<off_t>(left - kPieceBytes, 0);
-      if (::ftruncate(descriptor, left) != 0) break;  // What is left goes with the descriptor.
+      if (::ftruncate(descriptor, left) != 0) break;  // The rest goes with the descriptor.
     }
   }
   CloseDescriptor(descriptor);
