@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/failpoint.h"
 #include "core/base/planted_damage.h"
@@ -81,6 +82,7 @@ absl::Status UpdateTask::PlanPart(std::uint32_t index) {
   work.part_indices.push_back(index);
   work.ids += part.ids.size();
   work.expected += part.ids.size() * part.columns();
+  numbers_ += part.ids.size() * part.columns();
   if (work.ids <= kIdsOfTableMax) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("table ", table->spec.name, ": more than ",
                                                  kIdsOfTableMax, " ids in one update"));
@@ -110,9 +112,24 @@ UpdateTask::TableWork& UpdateTask::WorkOf(const NodeTable& table, std::uint32_t 
 
 void UpdateTask::Run(std::uint32_t device) {
   if (!Begin()) return;
+  ThreadPool& pool = this->device(device).pool;
+  pool.KeepOut(ReceivingThreads(device));
+  const auto all_again = absl::MakeCleanup([&pool] { pool.KeepOut(0); });
   std::vector<SliceWork> slices;
   if (!AgreeToApply(device, Prepare(device, slices)) || !WriteDown(device)) return;
   SetError(device, Apply(device, slices));
+}
+
+// How many of the device's threads would take their cores from those that receive. While other
+// requests wait for the device, more of their kind arrive: to receive such an update, a byte or
+// more per number, takes about as long as to step it.
+std::size_t UpdateTask::ReceivingThreads(std::uint32_t device) const {
+  // A node receives by one thread for four cores (server/rpc/data_sockets.cc).
+  constexpr std::size_t kCoresPerReceiver = 4;
+  if (is_repeated() || numbers_ == 0 || bytes() < numbers_) return 0;
+  const std::size_t receivers =
+      (node_.options.threads_per_device + kCoresPerReceiver - 1) / kCoresPerReceiver;
+  return std::min(node_.executors->waiting(device), receivers);
 }
 
 absl::Status UpdateTask::Prepare(std::uint32_t device, std::vector<SliceWork>& slices) {

@@ -126,11 +126,13 @@ class UpdateTask : public DecisionTask {
   };
 
   absl::flat_hash_map<const TableShard*, TableWork*> work_of_;
+  std::size_t numbers_ = 0;  // To be stepped, on all devices; of a step: 0.
 
   absl::Status PlanPart(std::uint32_t index);
   absl::Status PlanStep();
   TableWork& WorkOf(const NodeTable& table, std::uint32_t group);
 
+  std::size_t ReceivingThreads(std::uint32_t device) const;
   // Calls `run` for every slice: the tables of an update are independent of each other.
   absl::Status RunSlices(
       std::uint32_t device, const std::vector<SliceWork>& slices,

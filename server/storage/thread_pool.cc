@@ -12,6 +12,7 @@ struct ThreadPool::Loop {
   std::size_t n;
   std::size_t grain;
   absl::FunctionRef<void(std::size_t, std::size_t)> fn;
+  std::size_t free_places;  // For workers; mu_ guards it.
   std::atomic<std::size_t> next = 0;
 };
 
@@ -44,10 +45,13 @@ void ThreadPool::Work() {
     Loop* loop = nullptr;
     {
       MutexLock lock(mu_);
-      while (!stopping_ && (loop_ == nullptr || loop_number_ == seen)) changed_.Wait(mu_);
+      while (!stopping_ && (loop_ == nullptr || loop_number_ == seen || loop_->free_places == 0)) {
+        changed_.Wait(mu_);
+      }
       if (stopping_) return;
       seen = loop_number_;
       loop = loop_;
+      --loop->free_places;
       ++busy_;
     }
     Run(*loop);
@@ -59,8 +63,9 @@ void ThreadPool::Work() {
 void ThreadPool::ParallelFor(std::size_t n, std::size_t grain,
                              absl::FunctionRef<void(std::size_t, std::size_t)> fn) {
   EMBLA_CHECK(grain >= 1);
-  Loop loop{n, grain, fn};
-  if (workers_.empty() || n <= grain) {
+  const std::size_t helpers = threads() - 1;
+  Loop loop{n, grain, fn, helpers};
+  if (helpers == 0 || n <= grain) {
     Run(loop);
     return;
   }
@@ -77,7 +82,7 @@ void ThreadPool::ParallelFor(std::size_t n, std::size_t grain,
     Run(loop);
     return;
   }
-  changed_.NotifyAll();
+  for (std::size_t i = 0; i < helpers; ++i) changed_.NotifyOne();
   Run(loop);
   MutexLock lock(mu_);
   loop_ = nullptr;  // A worker that wakes up late finds nothing.

@@ -2,6 +2,7 @@
 // thread has no threads of its own and runs everything inline.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +34,16 @@ class ThreadPool {
   void ParallelFor(std::size_t n, std::size_t grain,
                    absl::FunctionRef<void(std::size_t begin, std::size_t end)> fn);
 
-  std::size_t threads() const { return workers_.size() + 1; }
+  // From now on as many of the pool's threads, but not the callers' own, keep out of loops:
+  // something else needs their cores.
+  void KeepOut(std::size_t threads) {
+    kept_out_.store(std::min(threads, workers_.size()), std::memory_order_relaxed);
+  }
+
+  // That take part in a loop, its caller included.
+  std::size_t threads() const {
+    return workers_.size() + 1 - kept_out_.load(std::memory_order_relaxed);
+  }
 
  private:
   struct Loop;
@@ -46,6 +56,7 @@ class ThreadPool {
   std::uint64_t loop_number_ ABSL_GUARDED_BY(mu_) = 0;
   std::size_t busy_ ABSL_GUARDED_BY(mu_) = 0;  // Workers inside loop_.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::atomic<std::size_t> kept_out_ = 0;  // Relaxed: a loop may still have the number before.
   std::vector<std::thread> workers_;
 };
 

@@ -1,8 +1,12 @@
 #include "server/storage/thread_pool.h"
 
+#include <algorithm>
 #include <atomic>
+#include <set>
+#include <thread>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/base/testing/await.h"
 #include "gtest/gtest.h"
 
@@ -49,6 +53,35 @@ TEST(ThreadPoolParallelFor, OtherThreadsTakePart) {
     AwaitFor([&] { return inside == 2; }, absl::Seconds(60), "two threads run");
   });
   EXPECT_EQ(inside, 2);
+}
+
+TEST(ThreadPoolKeepOut, FewerThreadsTakePart) {
+  ThreadPool pool(4);
+  for (const std::size_t kept_out : {2u, 3u, 9u, 0u, 2u}) {
+    pool.KeepOut(kept_out);
+    const std::size_t threads = pool.threads();
+    EXPECT_EQ(threads, 4 - std::min<std::size_t>(kept_out, 3));
+    Mutex mu;
+    std::set<std::thread::id> seen;
+    std::atomic<std::size_t> inside = 0;
+    // A range for each thread that may run, and none ends before all of them do.
+    pool.ParallelFor(threads, 1, [&](std::size_t, std::size_t) {
+      {
+        MutexLock lock(mu);
+        seen.insert(std::this_thread::get_id());
+      }
+      ++inside;
+      AwaitFor([&] { return inside >= threads; }, absl::Seconds(60), "threads run");
+    });
+    EXPECT_EQ(seen.size(), threads);
+    // Whoever is late finds no place.
+    seen.clear();
+    pool.ParallelFor(1000, 1, [&](std::size_t, std::size_t) {
+      MutexLock lock(mu);
+      seen.insert(std::this_thread::get_id());
+    });
+    EXPECT_LE(seen.size(), threads);
+  }
 }
 
 }  // namespace

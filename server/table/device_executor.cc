@@ -187,6 +187,11 @@ std::size_t DeviceExecutors::queued_bytes() const {
   return bytes_;
 }
 
+std::size_t DeviceExecutors::waiting(std::uint32_t device) const {
+  MutexLock lock(mu_);
+  return queues_[device].requests;
+}
+
 absl::Duration DeviceExecutors::request_delay() const {
   const TimePoint now = std::chrono::steady_clock::now();
   absl::Duration longest = absl::ZeroDuration();

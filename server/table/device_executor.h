@@ -121,6 +121,8 @@ class DeviceExecutors {
 
   std::uint32_t devices() const { return options_.devices; }
   std::size_t queued_bytes() const;
+  // Requests for the device that have been submitted and have not begun.
+  std::size_t waiting(std::uint32_t device) const;
   // How long what was submitted lately waited for a device, in the mean of the slowest device;
   // zero: nothing was.
   absl::Duration request_delay() const;
