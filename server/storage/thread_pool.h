@@ -34,13 +34,13 @@ class ThreadPool {
   void ParallelFor(std::size_t n, std::size_t grain,
                    absl::FunctionRef<void(std::size_t begin, std::size_t end)> fn);
 
-  // From now on as many of the pool's threads, but not the callers' own, keep out of loops:
-  // something else needs their cores.
+  // So many of the pool's threads, but no caller, keep out of loops from now on: something else
+  // needs their cores.
   void KeepOut(std::size_t threads) {
     kept_out_.store(std::min(threads, workers_.size()), std::memory_order_relaxed);
   }
 
-  // That take part in a loop, its caller included.
+  // Threads that take part in a loop, its caller included.
   std::size_t threads() const {
     return workers_.size() + 1 - kept_out_.load(std::memory_order_relaxed);
   }
