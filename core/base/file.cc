@@ -343,8 +343,8 @@ absl::Status RenameDurably(const std::string& from, const std::string& to) {
 }
 
 absl::Status RemoveFile(const std::string& path) {
-  // ext4 frees so much in half a millisecond.
-  constexpr off_t kPieceBytes = off_t{2} << 20;
+  // ext4 frees so much in two milliseconds; each piece may have to wait for a sync.
+  constexpr off_t kPieceBytes = off_t{8} << 20;
   // Opened first: the file's name is gone before its bytes are. Without, it goes as a whole.
   const int descriptor = OpenDescriptor(path, O_WRONLY | O_NONBLOCK);
   const int error = ::unlink(path.c_str()) == 0 ? 0 : errno;

@@ -116,7 +116,7 @@ TEST_F(FileTest, AWriteThatALimitOfSizesStopsCountsWhatItWrote) {
 }
 
 TEST_F(FileTest, ARemovedFileGivesBackItsBlocksBeforeTheLastReaderIsGone) {
-  ASSERT_THAT(AtomicWriteFile(Path("large"), std::string(5 << 20, 'x')), IsOk());
+  ASSERT_THAT(AtomicWriteFile(Path("large"), std::string(20 << 20, 'x')), IsOk());
   const FileDescriptor reader(::open(Path("large").c_str(), O_RDONLY | O_CLOEXEC));
   ASSERT_THAT(RemoveFile(Path("large")), IsOk());
   EXPECT_FALSE(std::filesystem::exists(Path("large")));
@@ -126,7 +126,7 @@ TEST_F(FileTest, ARemovedFileGivesBackItsBlocksBeforeTheLastReaderIsGone) {
 
 // A backup by hard links.
 TEST_F(FileTest, ARemovedFileKeepsWhatItHasUnderAnotherName) {
-  const std::string content(5 << 20, 'x');
+  const std::string content(20 << 20, 'x');
   ASSERT_THAT(AtomicWriteFile(Path("large"), content), IsOk());
   std::filesystem::create_hard_link(Path("large"), Path("backup"));
   ASSERT_THAT(RemoveFile(Path("large")), IsOk());
