@@ -74,7 +74,7 @@ TEST(ThreadPoolKeepOut, FewerThreadsTakePart) {
       AwaitFor([&] { return inside >= threads; }, absl::Seconds(60), "threads run");
     });
     EXPECT_EQ(seen.size(), threads);
-    // Whoever is late finds no place.
+    // A thread that is late finds no place.
     seen.clear();
     pool.ParallelFor(1000, 1, [&](std::size_t, std::size_t) {
       MutexLock lock(mu);
