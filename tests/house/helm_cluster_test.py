@@ -215,7 +215,8 @@ class Cluster:
         blocks = re.findall(r"-----BEGIN .*?-----END [^\n]*\n", pem, re.DOTALL)
         issued.unlink()
         for file, is_key in (("tls.crt", False), ("tls.key", True)):
-            (folder / file).write_text("".join(b for b in blocks if ("KEY" in b) == is_key))
+            kept = [b for b in blocks if ("KEY" in b.split("\n")[0]) == is_key]  # Not in base64.
+            (folder / file).write_text("".join(kept))
         shutil.copy(self.work / "certs/ca.pem", folder / "ca.crt")
 
     def embla(self, *words, certificate=True, caller=None):
