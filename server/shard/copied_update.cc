@@ -37,7 +37,7 @@ absl::Status CopiedUpdateTask::Decide(TableWork& work) {
   CopyState& copy = *work.table->copy;
   if (origin_.term.has_value()) EMBLA_RETURN_IF_ERROR(copy.Follow(*origin_.term));
   life_ = copy.life();
-  ReplicaPosition& position = work.shard().replica_position();
+  ReplicaPosition& position = work.shard->replica_position();
   work.order = position.order;
   // Reign 0: no primary has touched the copy so far. An update to a copy that is coming in counts
   // for rows that have come, and does no harm to the others.
@@ -54,14 +54,14 @@ absl::Status CopiedUpdateTask::Decide(TableWork& work) {
 
 absl::Status CopiedUpdateTask::Append() {
   // The record of the first one may still be on its way when a repetition comes.
-  if (work_.front()->applied_before) return AppendMarker(Level());
+  if (work_.front().applied_before) return AppendMarker(Level());
   return AppendToJournal(
-      CopiedUpdate{work_.front()->shard().id(), origin_.reign, origin_.order, batch()}, Level(),
+      CopiedUpdate{work_.front().shard->id(), origin_.reign, origin_.order, batch()}, Level(),
       update_);
 }
 
 void CopiedUpdateTask::Record(TableWork& work, std::uint32_t) {
-  TableShard& shard = work.shard();
+  TableShard& shard = *work.shard;
   shard.replica_position().order = work.order = origin_.order;
   const absl::StatusOr<bool> applied = IsApplied(work);
   if (applied.ok() && !*applied) shard.replay_windows().Record(batch().session, batch().seq);
@@ -71,7 +71,7 @@ void CopiedUpdateTask::Finish() {
   const absl::Status status = Outcome();
   if (!status.ok() && !need_snapshot_) return done_(status);
   const ReplicaAck ack{
-      .order = work_.front()->order, .need_snapshot = need_snapshot_, .life = life_};
+      .order = work_.front().order, .need_snapshot = need_snapshot_, .life = life_};
   applied_(ack);
   need_snapshot_ ? done_(ack) : AnswerWhenWritten(std::move(done_), ack);
 }

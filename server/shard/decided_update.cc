@@ -21,17 +21,17 @@ absl::Status DecidedUpdateTask::Decide(TableWork& work) {
   // The process before this one led when it took the update.
   if (work.table->copy != nullptr) LeadIfItMay(*work.table, *replicator_);
   const auto decided = std::find_if(decided_.begin(), decided_.end(), [&](const auto& table) {
-    return table.table == work.shard().id() && table.replica_group == work.group;
+    return table.table == work.shard->id() && table.replica_group == work.group;
   });
   if (decided == decided_.end()) {
     return absl::DataLossError(
-        absl::StrCat("nothing was decided about the update of table ", work.shard().name()));
+        absl::StrCat("nothing was decided about the update of table ", work.shard->name()));
   }
-  work.order = work.shard().replica_position().order;
+  work.order = work.shard->replica_position().order;
   if (decided->applies_rest) {
     EMBLA_ASSIGN_OR_RETURN(const bool applied, IsApplied(work));
     if (applied) {
-      return absl::DataLossError(absl::StrCat("table ", work.shard().name(), ": update ",
+      return absl::DataLossError(absl::StrCat("table ", work.shard->name(), ": update ",
                                               ToInt(batch().seq), " of session ",
                                               ToInt(batch().session), " was applied twice"));
     }
@@ -39,7 +39,7 @@ absl::Status DecidedUpdateTask::Decide(TableWork& work) {
   }
   UpdateUnits& units = work.units.emplace();
   EMBLA_RETURN_IF_ERROR(
-      units.Repeat(work.shard(), work.parts, decided->units, decided->applies_rest));
+      units.Repeat(*work.shard, work.parts, decided->units, decided->applies_rest));
   units.LeaveAlone(decided->awaited);
   work.expected = units.present();
   return absl::OkStatus();
@@ -47,7 +47,7 @@ absl::Status DecidedUpdateTask::Decide(TableWork& work) {
 
 // Units have no gates yet: the mover gets their records when all is applied.
 void DecidedUpdateTask::Record(TableWork& work, std::uint32_t device) {
-  if (!work.units.has_value() || work.units->applies_rest()) RecordRest(work.shard());
+  if (!work.units.has_value() || work.units->applies_rest()) RecordRest(*work.shard);
   if (steps_ != nullptr) steps_->NoteMade(batch().step);
   GiveOrder(work, device, *replicator_);
 }

@@ -92,6 +92,7 @@ LookupTask::LookupTask(const NodeContext& node, NodeTablesPtr tables, LookupBatc
     : RequestTask(node, deadline),
       tables_(std::move(tables)),
       batch_(std::move(batch)),
+      parts_(batch_.parts.size()),
       frames_(std::move(frames)) {
   MeasureInto(batch_.device_times);
 }
@@ -108,21 +109,26 @@ absl::Status LookupTask::Plan() {
     return absl::InvalidArgumentError(
         absl::StrCat("rows of dtype ", static_cast<int>(batch_.wire_dtype)));
   }
-  for (const LookupPart& part : batch_.parts) {
-    parts_.push_back(std::make_unique<PartWork>());
-    EMBLA_RETURN_IF_ERROR(PlanPart(part, *parts_.back()));
+  // Loops of their own: what one part waits for in memory, the next ones wait for meanwhile.
+  for (std::size_t p = 0; p < parts_.size(); ++p) {
+    const LookupPart& part = batch_.parts[p];
+    parts_[p].part = &part;
+    EMBLA_ASSIGN_OR_RETURN(parts_[p].table, tables_->FindServed(part.table, batch_.plan_version));
   }
+  for (PartWork& work : parts_) {
+    EMBLA_ASSIGN_OR_RETURN(work.shard, work.table->ShardOf(work.part->replica_group));
+    work.shard->Prefetch();
+  }
+  for (PartWork& work : parts_) EMBLA_RETURN_IF_ERROR(PlanPart(work));
   if (reduces_) devices_ = DeviceSet::First(static_cast<std::uint32_t>(node_.devices.size()));
   return absl::OkStatus();
 }
 
-absl::Status LookupTask::PlanPart(const LookupPart& part, PartWork& work) {
+absl::Status LookupTask::PlanPart(PartWork& work) {
+  const LookupPart& part = *work.part;
   EMBLA_RETURN_IF_ERROR(CheckPart(part));
-  EMBLA_ASSIGN_OR_RETURN(work.table, tables_->FindServed(part.table, batch_.plan_version));
   const ColumnRange columns{part.column_begin, part.column_end};
-  EMBLA_ASSIGN_OR_RETURN(work.shard, work.table->ShardOf(part.replica_group));
   EMBLA_RETURN_IF_ERROR(work.shard->CheckColumns(columns));
-  work.part = &part;
   work.segments = work.shard->Segments(columns);
   if (work.shard->units().any_gates()) devices_ |= DeviceSet::Of(work.shard->lead_device());
   for (const ColumnSegment& segment : work.segments) {
@@ -142,21 +148,21 @@ void LookupTask::PlaceReply() {
   Buffer reply = node_.pool.Take(reply_bytes_);
   reply_data_ = reply.data();
   reply_ = std::move(reply);
-  for (const std::unique_ptr<PartWork>& work : parts_) {
-    const std::uint32_t columns = work->part->columns();
-    work->out = {reply_data_ + work->reply_offset, RowBytes(batch_.wire_dtype, columns),
-                 ElementOf(batch_.wire_dtype)};
+  for (PartWork& work : parts_) {
+    const std::uint32_t columns = work.part->columns();
+    work.out = {reply_data_ + work.reply_offset, RowBytes(batch_.wire_dtype, columns),
+                ElementOf(batch_.wire_dtype)};
     // An int8 row has one scale for all its columns.
-    if (batch_.wire_dtype != DType::kInt8Rowwise || work->segments.size() == 1) continue;
+    if (batch_.wire_dtype != DType::kInt8Rowwise || work.segments.size() == 1) continue;
     const std::size_t stride = columns * sizeof(float);
-    work->staged = node_.pool.Take(work->part->output_rows() * stride);
-    staged_bytes_ += work->staged.size();
-    work->out = {work->staged.data(), stride, kernels::Element::kFloat32};
+    work.staged = node_.pool.Take(work.part->output_rows() * stride);
+    staged_bytes_ += work.staged.size();
+    work.out = {work.staged.data(), stride, kernels::Element::kFloat32};
     frames_.Disable();  // Finish converts.
   }
   // A reduction writes everything at its end.
   if (reduces_) frames_.Disable();
-  for (const std::unique_ptr<PartWork>& work : parts_) CutIntoChunks(*work);
+  for (PartWork& work : parts_) CutIntoChunks(work);
   frames_.SetReply(tables_->plan->version(), reply_);
 }
 
@@ -187,7 +193,7 @@ void LookupTask::Run(std::uint32_t device) {
 
 absl::Status LookupTask::RunParts(std::uint32_t device) {
   absl::Status status;
-  for (const std::unique_ptr<PartWork>& work : parts_) status.Update(CheckServed(*work, device));
+  for (PartWork& work : parts_) status.Update(CheckServed(work, device));
   if (reduces_) {
     status.Update(RunReduced(device));
     return status;
@@ -196,13 +202,13 @@ absl::Status LookupTask::RunParts(std::uint32_t device) {
   Device& own = this->device(device);
   absl::InlinedVector<PartWork*, 8> beside;
   JobSizes ids;
-  for (const std::unique_ptr<PartWork>& work : parts_) {
+  for (PartWork& work : parts_) {
     // A GPU's queue is one thread's, and so is a map of ids.
-    if (own.lanes != nullptr || work->shard->id_rows().hashed()) {
-      EMBLA_RETURN_IF_ERROR(RunPart(*work, device, own.lookup_scratch));
+    if (own.lanes != nullptr || work.shard->id_rows().hashed()) {
+      EMBLA_RETURN_IF_ERROR(RunPart(work, device, own.lookup_scratch));
     } else {
-      beside.push_back(work.get());
-      ids.push_back(work->part->ids.size());
+      beside.push_back(&work);
+      ids.push_back(work.part->ids.size());
     }
   }
   return RunSideBySide(own.pool, ids, [&](Jobs jobs, bool alone) {
@@ -224,13 +230,13 @@ absl::Status LookupTask::RunReduced(std::uint32_t device) {
   }
   ResizeReused(own.reduce_in, total);
   absl::Status status;
-  for (const std::unique_ptr<PartWork>& work : parts_) {
-    for (const ColumnSegment& segment : work->segments) {
-      if (work->Reduces(segment)) {
-        status.Update(PoolForReduce(*work, segment, device, piece_at));
+  for (PartWork& work : parts_) {
+    for (const ColumnSegment& segment : work.segments) {
+      if (work.Reduces(segment)) {
+        status.Update(PoolForReduce(work, segment, device, piece_at));
       }
     }
-    status.Update(RunPart(*work, device, own.lookup_scratch));
+    status.Update(RunPart(work, device, own.lookup_scratch));
   }
   // With an error too: the other devices wait for this one.
   status.Update(Reduce(device));
@@ -382,10 +388,10 @@ absl::Status LookupTask::PoolForReduce(PartWork& work, const ColumnSegment& segm
 std::vector<std::size_t> LookupTask::ReduceCounts() const {
   const auto ranks = static_cast<std::uint32_t>(node_.devices.size());
   std::vector<std::size_t> counts(ranks, 0);
-  for (const std::unique_ptr<PartWork>& work : parts_) {
-    const std::size_t bags = work->part->lengths.size();
-    for (const ColumnSegment& segment : work->segments) {
-      if (!work->Reduces(segment)) continue;
+  for (const PartWork& work : parts_) {
+    const std::size_t bags = work.part->lengths.size();
+    for (const ColumnSegment& segment : work.segments) {
+      if (!work.Reduces(segment)) continue;
       for (std::uint32_t rank = 0; rank < ranks; ++rank) {
         counts[rank] +=
             (Border(bags, rank + 1, ranks) - Border(bags, rank, ranks)) * segment.columns.size();
@@ -402,13 +408,13 @@ absl::Status LookupTask::Reduce(std::uint32_t device) {
   ResizeReused(own.reduce_out, counts[device]);
   EMBLA_RETURN_IF_ERROR(own.communicator->ReduceScatterSum(own.reduce_in, counts, own.reduce_out));
   float* sums = own.reduce_out.data();
-  for (const std::unique_ptr<PartWork>& work : parts_) {
-    const std::size_t bags = work->part->lengths.size();
+  for (PartWork& work : parts_) {
+    const std::size_t bags = work.part->lengths.size();
     const std::size_t first = Border(bags, device, ranks);
     const std::size_t count = Border(bags, device + 1, ranks) - first;
-    for (const ColumnSegment& segment : work->segments) {
-      if (!work->Reduces(segment)) continue;
-      WriteSums(*work, first, count, segment.columns, sums);
+    for (const ColumnSegment& segment : work.segments) {
+      if (!work.Reduces(segment)) continue;
+      WriteSums(work, first, count, segment.columns, sums);
       sums += count * segment.columns.size();
     }
   }
@@ -428,8 +434,8 @@ void LookupTask::WriteSums(const PartWork& work, std::size_t first_bag, std::siz
 
 void LookupTask::Finish() {
   absl::Status status = Outcome();
-  for (const std::unique_ptr<PartWork>& work : parts_) {
-    if (status.ok()) status = CheckFound(*work);
+  for (PartWork& work : parts_) {
+    if (status.ok()) status = CheckFound(work);
   }
   if (status.ok()) return Deliver();
   if (batch_.takes_refused && absl::IsFailedPrecondition(status)) {
@@ -445,9 +451,9 @@ void LookupTask::Finish() {
 std::vector<RefusedUnit> LookupTask::Refused() const {
   std::vector<RefusedUnit> refused;
   for (std::size_t p = 0; p < parts_.size(); ++p) {
-    for (const TableUnits::Moved& units : parts_[p]->moved) {
+    for (const TableUnits::Moved& units : parts_[p].moved) {
       if (refused.size() == TableUnits::kMovedMax) return refused;
-      refused.push_back(RefusedMoved(*tables_, parts_[p]->table->spec.id, units));
+      refused.push_back(RefusedMoved(*tables_, parts_[p].table->spec.id, units));
       refused.back().part = static_cast<std::uint32_t>(p);
     }
   }
@@ -479,13 +485,13 @@ absl::Status LookupTask::CheckFound(PartWork& work) {
 }
 
 void LookupTask::Deliver() {
-  for (const std::unique_ptr<PartWork>& work : parts_) {
-    if (work->staged.empty()) continue;
-    const std::uint32_t columns = work->part->columns();
-    kernels::Convert({work->out.base, work->out.stride_bytes, work->out.element},
-                     {reply_data_ + work->reply_offset, RowBytes(batch_.wire_dtype, columns),
+  for (PartWork& work : parts_) {
+    if (work.staged.empty()) continue;
+    const std::uint32_t columns = work.part->columns();
+    kernels::Convert({work.out.base, work.out.stride_bytes, work.out.element},
+                     {reply_data_ + work.reply_offset, RowBytes(batch_.wire_dtype, columns),
                       ElementOf(batch_.wire_dtype)},
-                     work->part->output_rows(), columns);
+                     work.part->output_rows(), columns);
   }
   keep_alive_ = Buffer();
   const std::size_t sent = frames_.sent_bytes();

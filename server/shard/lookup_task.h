@@ -43,7 +43,7 @@ class LookupTask final : public RequestTask {
   struct PartWork {
     const LookupPart* part = nullptr;
     const NodeTable* table = nullptr;
-    std::shared_ptr<TableShard> shard;  // The table of the part's replica group.
+    TableShard* shard = nullptr;  // The table of the part's replica group.
     std::vector<ColumnSegment> segments;
     std::size_t reply_offset = 0;  // Bytes.
     std::size_t first_chunk = 0;  // First of the part's chunks in frames_; they follow one another.
@@ -70,7 +70,7 @@ class LookupTask final : public RequestTask {
              LookupFrames frames);
 
   absl::Status Plan();
-  absl::Status PlanPart(const LookupPart& part, PartWork& work);
+  absl::Status PlanPart(PartWork& work);
   void PlaceReply();
   void CutIntoChunks(PartWork& work);
 
@@ -107,7 +107,7 @@ class LookupTask final : public RequestTask {
   Buffer keep_alive_;
   LookupDone done_;
 
-  std::vector<std::unique_ptr<PartWork>> parts_;
+  std::vector<PartWork> parts_;
   bool reduces_ = false;
   std::size_t reply_bytes_ = 0;
   std::size_t staged_bytes_ = 0;

@@ -215,9 +215,9 @@ absl::Status MakeShards(const TableSpec& spec, PlanVersion version, const GroupS
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<TableShard>> NodeTable::ShardOf(std::uint32_t group) const {
+absl::StatusOr<TableShard*> NodeTable::ShardOf(std::uint32_t group) const {
   EMBLA_RETURN_IF_ERROR(CheckGroup(spec, group));
-  return shards[group];
+  return shards[group].get();
 }
 
 DeviceSet NodeTable::devices() const {

@@ -44,7 +44,7 @@ struct NodeTable {
   // The table's only copy, or group 0's.
   const std::shared_ptr<TableShard>& shard() const { return shards.front(); }
   // The copy of `group`. InvalidArgument: there is no such group.
-  absl::StatusOr<std::shared_ptr<TableShard>> ShardOf(std::uint32_t group) const;
+  absl::StatusOr<TableShard*> ShardOf(std::uint32_t group) const;
   // The devices of all groups.
   DeviceSet devices() const;
 };

@@ -114,10 +114,10 @@ absl::Status ShardNodeImpl::ReadRows(const RowsQuery& query,
   const absl::StatusOr<const NodeTable*> table = tables->FindServed(query.table, PlanVersion{});
   if (!table.ok()) return Explain(table.status());
   if ((*table)->copy != nullptr) EMBLA_RETURN_IF_ERROR(Explain((*table)->copy->CheckServes()));
-  EMBLA_ASSIGN_OR_RETURN(std::shared_ptr<TableShard> shard, (*table)->ShardOf(query.replica_group));
-  EMBLA_ASSIGN_OR_RETURN(
-      const std::unique_ptr<RowReader> reader,
-      RowReader::Create(std::move(shard), (*table)->spec, query, *executors_, pool_));
+  EMBLA_RETURN_IF_ERROR((*table)->ShardOf(query.replica_group).status());
+  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<RowReader> reader,
+                         RowReader::Create((*table)->shards[query.replica_group], (*table)->spec,
+                                           query, *executors_, pool_));
   FunctionSink rows(sink);
   return CopyRows(*reader, rows);
 }

@@ -21,21 +21,20 @@ absl::StatusOr<const NodeTable*> StepTask::FindTable(const UpdatePart& part) con
 }
 
 absl::Status StepTask::Decide(TableWork& work) {
-  TableSteps::Send(steps_->LookAt(&work.shard(), *tables_));
+  TableSteps::Send(steps_->LookAt(work.shard, *tables_));
   const absl::Status changed =
       absl::AbortedError("units, or the ranks of the step, have changed meanwhile");
   if (!steps_->IsStill(*step_)) return changed;
   UpdateUnits& units = work.units.emplace();
-  EMBLA_RETURN_IF_ERROR(units.Decide(work.shard(), work.parts, batch(), work.bounds));
+  EMBLA_RETURN_IF_ERROR(units.Decide(*work.shard, work.parts, batch(), work.bounds));
   work.expected = units.present();
   if (units.leaves_something()) {
-    return absl::UnavailableError(absl::StrCat("table ", work.shard().name(), ": step ",
+    return absl::UnavailableError(absl::StrCat("table ", work.shard->name(), ": step ",
                                                batch().step, " cannot be made now, send again"));
   }
   if (!units.has_rest()) return absl::OkStatus();
   for (const UpdateName& name : batch().contributors) {
-    EMBLA_RETURN_IF_ERROR(work.shard()
-                              .replay_windows()
+    EMBLA_RETURN_IF_ERROR(work.shard->replay_windows()
                               .IsApplied(name.session, name.seq, name.first_incomplete, now_)
                               .status());
   }
@@ -44,7 +43,7 @@ absl::Status StepTask::Decide(TableWork& work) {
 
 void StepTask::Record(TableWork& work, std::uint32_t) {
   if (work.units.has_value()) work.units->Record(batch());
-  if (!work.units.has_value() || work.units->applies_rest()) RecordRest(work.shard());
+  if (!work.units.has_value() || work.units->applies_rest()) RecordRest(*work.shard);
   steps_->NoteMade(batch().step);
   answered_ = steps_->Commit(*step_, *tables_);
 }

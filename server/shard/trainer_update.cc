@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<TrainerUpdate>> TrainerUpdate::Make(const NodeCon
 
 bool TrainerUpdate::replicates() const {
   return std::any_of(work_.begin(), work_.end(),
-                     [](const auto& work) { return !work->table->replicas.empty(); });
+                     [](const TableWork& work) { return !work.table->replicas.empty(); });
 }
 
 absl::StatusOr<const NodeTable*> TrainerUpdate::FindTable(const UpdatePart& part) const {
@@ -66,17 +66,17 @@ absl::Status TrainerUpdate::Admit() const { return node_.sessions->Check(batch()
 // The role is asked again, in the order of the table's updates.
 absl::Status TrainerUpdate::Decide(TableWork& work) {
   EMBLA_RETURN_IF_ERROR(CheckLeads(*work.table));
-  if (work.shard().id_rows().hashed()) {
-    EMBLA_RETURN_IF_ERROR(Annotate(work.shard().step_bound().Check(batch().step, now_),
-                                   absl::StrCat("table ", work.shard().name())));
+  if (work.shard->id_rows().hashed()) {
+    EMBLA_RETURN_IF_ERROR(Annotate(work.shard->step_bound().Check(batch().step, now_),
+                                   absl::StrCat("table ", work.shard->name())));
   }
-  if (work.shard().units().any_gates()) {
+  if (work.shard->units().any_gates()) {
     EMBLA_RETURN_IF_ERROR(CheckFolds(work));
     return DecideUnits(work);
   }
   EMBLA_ASSIGN_OR_RETURN(work.applied_before, IsApplied(work));
   if (!work.applied_before) EMBLA_RETURN_IF_ERROR(CheckFolds(work));
-  work.order = work.shard().replica_position().order;
+  work.order = work.shard->replica_position().order;
   // The update was applied to what was here then. Rows that a newer plan sends here may be on
   // their way yet: only for those that are here it is a repetition.
   const bool may_move = work.table->copy == nullptr;
@@ -85,8 +85,8 @@ absl::Status TrainerUpdate::Decide(TableWork& work) {
 
 absl::Status TrainerUpdate::DecideUnits(TableWork& work) {
   UpdateUnits& units = work.units.emplace();
-  const absl::Status status = units.Decide(work.shard(), work.parts, batch(), work.bounds);
-  work.shard().metrics().ids_out_of_range.Add(static_cast<double>(units.out_of_range()));
+  const absl::Status status = units.Decide(*work.shard, work.parts, batch(), work.bounds);
+  work.shard->metrics().ids_out_of_range.Add(static_cast<double>(units.out_of_range()));
   EMBLA_RETURN_IF_ERROR(status);
   work.expected = units.present();
   if (units.has_rest()) {
@@ -98,18 +98,18 @@ absl::Status TrainerUpdate::DecideUnits(TableWork& work) {
 }
 
 absl::Status TrainerUpdate::CheckFolds(const TableWork& work) const {
-  if (work.shard().units().Admit(batch().routed_since, tables_->plan->version())) {
+  if (work.shard->units().Admit(batch().routed_since, tables_->plan->version())) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "table ", work.shard().name(), ": the update was first routed by plan ",
+      "table ", work.shard->name(), ": the update was first routed by plan ",
       ToInt(batch().routed_since), ", but units that have moved since came to rest here, ",
       "and are taken apart before it is applied: send it again"));
 }
 
 void TrainerUpdate::Record(TableWork& work, std::uint32_t device) {
   if (work.units.has_value()) work.units->Record(batch());
-  if (!work.units.has_value() || work.units->applies_rest()) RecordRest(work.shard());
+  if (!work.units.has_value() || work.units->applies_rest()) RecordRest(*work.shard);
   GiveOrder(work, device, *replicator_);
 }
 
@@ -125,7 +125,7 @@ void TrainerUpdate::AddRefused(const TableWork& work, UpdateResult& result) cons
   if (!work.units.has_value()) return;
   for (const UpdateUnits::Touched& unit : work.units->touched()) {
     if (!unit.refused()) continue;
-    RefusedUnit refused = RefusedMoved(*tables_, work.shard().id(),
+    RefusedUnit refused = RefusedMoved(*tables_, work.shard->id(),
                                        {.rows = {unit.shape.row_begin, unit.shape.row_end},
                                         .columns = {unit.shape.column_begin, unit.shape.column_end},
                                         .owner = unit.answer.owner,
@@ -148,10 +148,10 @@ void TrainerUpdate::Finish() {
   result.plan_version = tables_->plan->version();
   result.duplicate = true;
   std::vector<Replicator::TableOrder> orders;
-  for (const std::unique_ptr<TableWork>& work : work_) {
-    AddRefused(*work, result);
-    result.duplicate = result.duplicate && work->applied_before && result.refused.empty();
-    if (work->table->copy != nullptr) orders.emplace_back(work->shard().id(), work->order);
+  for (const TableWork& work : work_) {
+    AddRefused(work, result);
+    result.duplicate = result.duplicate && work.applied_before && result.refused.empty();
+    if (work.table->copy != nullptr) orders.emplace_back(work.shard->id(), work.order);
   }
   if (orders.empty()) return AnswerWhenWritten(std::move(done_), std::move(result));
   replicator_->Wait(

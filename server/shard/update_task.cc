@@ -32,21 +32,29 @@ UpdateTask::UpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpda
     : DecisionTask(node, deadline),
       tables_(std::move(tables)),
       update_(std::move(update)),
-      now_(now) {
+      now_(now),
+      table_work_(batch().parts.size() + 1) {
   MeasureInto(update_->batch.device_times);
 }
 
 absl::Status UpdateTask::Plan() {
   EMBLA_RETURN_IF_ERROR(CheckUpdateId(batch()));
   if (batch().is_step) EMBLA_RETURN_IF_ERROR(PlanStep());
-  work_.reserve(batch().parts.size());
   work_of_.reserve(batch().parts.size());
-  for (std::uint32_t i = 0; i < batch().parts.size(); ++i) {
-    EMBLA_RETURN_IF_ERROR(PlanPart(i));
+  // Loops of their own: what one part waits for in memory, the next ones wait for meanwhile.
+  absl::InlinedVector<PartPlace, 32> places;
+  for (const UpdatePart& part : batch().parts) {
+    EMBLA_ASSIGN_OR_RETURN(places.emplace_back().table, FindTable(part));
   }
-  for (const std::unique_ptr<TableWork>& work : work_) {
-    EMBLA_RETURN_IF_ERROR(CheckPartsFit(work->shard(), work->table->spec.optimizer, work->parts));
-    devices_ |= work->shard().devices();
+  for (std::size_t p = 0; p < places.size(); ++p) {
+    EMBLA_ASSIGN_OR_RETURN(places[p].shard,
+                           places[p].table->ShardOf(batch().parts[p].replica_group));
+    places[p].shard->Prefetch();
+  }
+  for (std::uint32_t p = 0; p < places.size(); ++p) EMBLA_RETURN_IF_ERROR(PlanPart(p, places[p]));
+  for (const TableWork& work : work_) {
+    EMBLA_RETURN_IF_ERROR(CheckPartsFit(*work.shard, work.table->spec.optimizer, work.parts));
+    devices_ |= work.shard->devices();
   }
   // The agreement is a collective of all devices.
   if (devices_.size() > 1) {
@@ -65,26 +73,23 @@ absl::Status UpdateTask::PlanStep() {
         absl::StrCat("table ", table->spec.name, " has no synchronous steps"));
   }
   steps_ = steps->second.get();
-  WorkOf(*table, 0);
+  WorkOf({table, table->shard().get()}, 0);
   return absl::OkStatus();
 }
 
-absl::Status UpdateTask::PlanPart(std::uint32_t index) {
+absl::Status UpdateTask::PlanPart(std::uint32_t index, const PartPlace& place) {
   const UpdatePart& part = batch().parts[index];
   EMBLA_RETURN_IF_ERROR(CheckPart(part, batch().wire_dtype));
-  EMBLA_ASSIGN_OR_RETURN(const NodeTable* table, FindTable(part));
-  EMBLA_ASSIGN_OR_RETURN(const std::shared_ptr<TableShard> shard,
-                         table->ShardOf(part.replica_group));
-  EMBLA_RETURN_IF_ERROR(shard->CheckColumns({part.column_begin, part.column_end}));
-  EMBLA_RETURN_IF_ERROR(CheckTtl(table->spec, part));
-  TableWork& work = WorkOf(*table, part.replica_group);
+  EMBLA_RETURN_IF_ERROR(place.shard->CheckColumns({part.column_begin, part.column_end}));
+  EMBLA_RETURN_IF_ERROR(CheckTtl(place.table->spec, part));
+  TableWork& work = WorkOf(place, part.replica_group);
   work.parts.push_back(&part);
   work.part_indices.push_back(index);
   work.ids += part.ids.size();
   work.expected += part.ids.size() * part.columns();
   numbers_ += part.ids.size() * part.columns();
   if (work.ids <= kIdsOfTableMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("table ", table->spec.name, ": more than ",
+  return absl::InvalidArgumentError(absl::StrCat("table ", place.table->spec.name, ": more than ",
                                                  kIdsOfTableMax, " ids in one update"));
 }
 
@@ -100,13 +105,14 @@ absl::Status UpdateTask::CheckLeads(const NodeTable& table) {
                                                     ", which has the primary copy"));
 }
 
-UpdateTask::TableWork& UpdateTask::WorkOf(const NodeTable& table, std::uint32_t group) {
-  TableWork*& work = work_of_[table.shards[group].get()];
+UpdateTask::TableWork& UpdateTask::WorkOf(const PartPlace& place, std::uint32_t group) {
+  TableWork*& work = work_of_[place.shard];
   if (work != nullptr) return *work;
-  work_.push_back(std::make_unique<TableWork>());
-  work = work_.back().get();
-  work->table = &table;
+  work_ = std::span(table_work_).first(work_.size() + 1);
+  work = &work_.back();
+  work->table = place.table;
   work->group = group;
+  work->shard = place.shard;
   return *work;
 }
 
@@ -134,9 +140,9 @@ std::size_t UpdateTask::ReceivingThreads(std::uint32_t device) const {
 
 absl::Status UpdateTask::Prepare(std::uint32_t device, std::vector<SliceWork>& slices) {
   EMBLA_RETURN_IF_ERROR(Admit());
-  for (const std::unique_ptr<TableWork>& work : work_) {
-    if (!work->shard().devices().Has(device)) continue;
-    EMBLA_RETURN_IF_ERROR(PrepareTable(*work, device, slices));
+  for (TableWork& work : work_) {
+    if (!work.shard->devices().Has(device)) continue;
+    EMBLA_RETURN_IF_ERROR(PrepareTable(work, device, slices));
   }
   return RunSlices(device, slices, [&](const SliceWork& slice, SumScratch&) {
     return PrepareSlice(slice, device);
@@ -166,7 +172,7 @@ absl::Status UpdateTask::RunSlices(
 
 absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
                                       std::vector<SliceWork>& slices) {
-  TableShard& shard = work.shard();
+  TableShard& shard = *work.shard;
   EMBLA_RETURN_IF_ERROR(TakeSpec(shard, device));
   if (shard.lead_device() == device) {
     work.bounds = shard.spec(device).bounds;
@@ -183,7 +189,7 @@ absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
 }
 
 absl::Status UpdateTask::PrepareSlice(const SliceWork& slice, std::uint32_t device) {
-  const TableShard& shard = slice.work->shard();
+  const TableShard& shard = *slice.work->shard;
   UpdateShare& share = *slice.share;
   const absl::Status prepared =
       share.Prepare(shard.spec(device), *slice.own, slice.work->parts, batch().wire_dtype);
@@ -195,8 +201,8 @@ absl::Status UpdateTask::PrepareSlice(const SliceWork& slice, std::uint32_t devi
 }
 
 absl::Status UpdateTask::CheckFinite(const TableWork& work, std::uint32_t device) const {
-  const TableShard& shard = work.shard();
-  if (work.shard().spec(device).nan_policy == NanPolicy::kAllow) return absl::OkStatus();
+  const TableShard& shard = *work.shard;
+  if (work.shard->spec(device).nan_policy == NanPolicy::kAllow) return absl::OkStatus();
   // Each of the table's devices looks at a part of the gradients.
   const std::size_t share = shard.devices().RankOf(device);
   const std::size_t shares = shard.devices().size();
@@ -229,15 +235,15 @@ absl::Status UpdateTask::AppendDecided() {
   DecidedUpdate decided{.batch = batch(), .tables = {}, .time = now_};
   decided.batch.parts.clear();
   bool repeats = false;
-  for (const std::unique_ptr<TableWork>& work : work_) {
-    repeats = repeats || (work->units ? work->units->repeats_something() : work->applied_before);
-    if (work->applied_before) continue;
+  for (const TableWork& work : work_) {
+    repeats = repeats || (work.units ? work.units->repeats_something() : work.applied_before);
+    if (work.applied_before) continue;
     DecidedTable& table = decided.tables.emplace_back();
-    table.table = work->shard().id();
-    table.replica_group = work->group;
-    if (work->units) table.applies_rest = work->units->applies_rest();
-    if (work->units) table.units = work->units->Decisions();
-    for (const UpdatePart* const part : work->parts) decided.batch.parts.push_back(*part);
+    table.table = work.shard->id();
+    table.replica_group = work.group;
+    if (work.units) table.applies_rest = work.units->applies_rest();
+    if (work.units) table.units = work.units->Decisions();
+    for (const UpdatePart* const part : work.parts) decided.batch.parts.push_back(*part);
   }
   if (decided.tables.empty() && !repeats) return absl::OkStatus();
   // A repeated update waits for a marker: the record of the first one may not be durable yet.
@@ -247,45 +253,45 @@ absl::Status UpdateTask::AppendDecided() {
 
 Durability UpdateTask::Level() const {
   Durability level = Durability::kNone;
-  for (const std::unique_ptr<TableWork>& work : work_) {
-    level = std::max(level, node_.journal->LevelOf(work->table->spec.durability));
+  for (const TableWork& work : work_) {
+    level = std::max(level, node_.journal->LevelOf(work.table->spec.durability));
   }
   return level;
 }
 
 absl::StatusOr<bool> UpdateTask::IsApplied(const TableWork& work) const {
-  return work.shard().replay_windows().IsApplied(batch().session, batch().seq,
-                                                 batch().first_incomplete, now_);
+  return work.shard->replay_windows().IsApplied(batch().session, batch().seq,
+                                                batch().first_incomplete, now_);
 }
 
 absl::Status UpdateTask::CheckFound(std::uint32_t device) {
-  for (const std::unique_ptr<TableWork>& work : work_) {
-    if (work->applied_before) continue;
-    const std::size_t found = work->found.load(std::memory_order_relaxed);
-    if (found == work->expected) continue;
-    if (work->units.has_value()) return work->shard().RowsAreMoving();
-    std::size_t in_table = work->expected;
-    for (const UpdatePart* part : work->parts) {
+  for (const TableWork& work : work_) {
+    if (work.applied_before) continue;
+    const std::size_t found = work.found.load(std::memory_order_relaxed);
+    if (found == work.expected) continue;
+    if (work.units.has_value()) return work.shard->RowsAreMoving();
+    std::size_t in_table = work.expected;
+    for (const UpdatePart* part : work.parts) {
       const TableShard::IdReport report =
-          work->shard().Examine(part->ids, {part->column_begin, part->column_end}, work->bounds);
-      if (device == work->shard().lead_device()) {
-        work->shard().metrics().ids_out_of_range.Add(static_cast<double>(report.out_of_range));
+          work.shard->Examine(part->ids, {part->column_begin, part->column_end}, work.bounds);
+      if (device == work.shard->lead_device()) {
+        work.shard->metrics().ids_out_of_range.Add(static_cast<double>(report.out_of_range));
       }
       EMBLA_RETURN_IF_ERROR(report.status);
       in_table -= report.out_of_range * part->columns();
     }
-    if (found != in_table) return work->shard().RowsAreMoving();
+    if (found != in_table) return work.shard->RowsAreMoving();
   }
   return absl::OkStatus();
 }
 
 absl::Status UpdateTask::Apply(std::uint32_t device, const std::vector<SliceWork>& slices) {
-  for (const std::unique_ptr<TableWork>& work : work_) {
-    TableShard& shard = work->shard();
-    if (shard.lead_device() != device || work->applied_before) continue;
-    if (!is_repeated()) shard.metrics().gradient_rows.Add(static_cast<double>(work->ids));
+  for (TableWork& work : work_) {
+    TableShard& shard = *work.shard;
+    if (shard.lead_device() != device || work.applied_before) continue;
+    if (!is_repeated()) shard.metrics().gradient_rows.Add(static_cast<double>(work.ids));
     if (shard.id_rows().hashed()) shard.step_bound().Note(batch().step, now_);
-    Record(*work, device);
+    Record(work, device);
   }
   CrashPoint("update.recorded");
   if (PlantedDamage("update.lose")) return absl::OkStatus();
@@ -307,7 +313,7 @@ absl::Status UpdateTask::StepRows(const SliceWork& slice, std::uint32_t device,
   const bool counts =
       !parts.empty() && slice.own->slice.column_begin == parts.front()->column_begin;
   if (counts && !is_repeated()) {
-    slice.work->shard().metrics().rows_updated.Add(static_cast<double>(rows));
+    slice.work->shard->metrics().rows_updated.Add(static_cast<double>(rows));
   }
   return absl::OkStatus();
 }
@@ -326,18 +332,18 @@ void UpdateTask::RecordRest(TableShard& shard) const {
 
 void UpdateTask::GiveOrder(TableWork& work, std::uint32_t device, Replicator& replicator) const {
   if (work.table->copy == nullptr) return;
-  TableShard& shard = work.shard();
+  TableShard& shard = *work.shard;
   work.order = ++shard.replica_position().order;
   replicator.Append(shard.id(), work.order, update_, work.part_indices, shard.spec_version(device));
 }
 
 std::vector<const NodeTable*> UpdateTask::DueForAveraging() const {
   std::vector<const NodeTable*> due;
-  for (const std::unique_ptr<TableWork>& work : work_) {
-    GroupCopies* const copies = work->table->group_copies.get();
-    if (copies == nullptr || work->applied_before) continue;
-    if (copies->CountUpdate(work->group, batch(), work->table->spec.sync_every_steps)) {
-      due.push_back(work->table);
+  for (const TableWork& work : work_) {
+    GroupCopies* const copies = work.table->group_copies.get();
+    if (copies == nullptr || work.applied_before) continue;
+    if (copies->CountUpdate(work.group, batch(), work.table->spec.sync_every_steps)) {
+      due.push_back(work.table);
     }
   }
   return due;

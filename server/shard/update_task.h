@@ -53,6 +53,7 @@ class UpdateTask : public DecisionTask {
   struct TableWork {
     const NodeTable* table = nullptr;
     std::uint32_t group = 0;
+    TableShard* shard = nullptr;  // The table's copy of `group`.
     absl::InlinedVector<const UpdatePart*, 2> parts;
     absl::InlinedVector<std::uint32_t, 2> part_indices;
     std::size_t ids = 0;
@@ -67,7 +68,6 @@ class UpdateTask : public DecisionTask {
     // tables only.
     std::uint64_t order = 0;
 
-    TableShard& shard() const { return *table->shards[group]; }
     RowIntervals Skipped(ColumnRange columns) const {
       return units.has_value() ? units->Skipped(columns) : RowIntervals();
     }
@@ -114,7 +114,7 @@ class UpdateTask : public DecisionTask {
   const NodeTablesPtr tables_;
   const SharedUpdatePtr update_;
   const absl::Time now_;
-  std::vector<std::unique_ptr<TableWork>> work_;  // A table's copy each, in the order of the batch.
+  std::span<TableWork> work_;    // A table's copy each, in the order of the batch.
   TableSteps* steps_ = nullptr;  // The table's, if this is a step. Kept by tables_.
 
  private:
@@ -125,12 +125,18 @@ class UpdateTask : public DecisionTask {
     UpdateShare* share;
   };
 
+  std::vector<TableWork> table_work_;  // Memory of work_.
   absl::flat_hash_map<const TableShard*, TableWork*> work_of_;
   std::size_t numbers_ = 0;  // To be stepped, on all devices; of a step: 0.
 
-  absl::Status PlanPart(std::uint32_t index);
+  // A part's table, and its copy of the part's replica group.
+  struct PartPlace {
+    const NodeTable* table = nullptr;
+    TableShard* shard = nullptr;
+  };
+  absl::Status PlanPart(std::uint32_t index, const PartPlace& place);
   absl::Status PlanStep();
-  TableWork& WorkOf(const NodeTable& table, std::uint32_t group);
+  TableWork& WorkOf(const PartPlace& place, std::uint32_t group);
 
   std::size_t ReceivingThreads(std::uint32_t device) const;
   // Calls `run` for every slice: the tables of an update are independent of each other.

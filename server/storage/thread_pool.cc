@@ -64,8 +64,12 @@ void ThreadPool::ParallelFor(std::size_t n, std::size_t grain,
                              absl::FunctionRef<void(std::size_t, std::size_t)> fn) {
   EMBLA_CHECK(grain >= 1);
   const std::size_t helpers = threads() - 1;
+  if (n <= grain) {
+    if (n > 0) fn(0, n);
+    return;
+  }
   Loop loop{n, grain, fn, helpers};
-  if (helpers == 0 || n <= grain) {
+  if (helpers == 0) {
     Run(loop);
     return;
   }

@@ -100,6 +100,13 @@ class TableShard {
   // The error for ids with which Examine finds nothing wrong: their units are on the move.
   absl::Status RowsAreMoving() const;
 
+  // The processor fetches this object into its cache meanwhile: for who has many tables to read.
+  void Prefetch() const {
+    constexpr std::size_t kLineBytes = 64;
+    const auto* const bytes = reinterpret_cast<const std::byte*>(this);
+    for (std::size_t at = 0; at < sizeof(*this); at += kLineBytes) __builtin_prefetch(bytes + at);
+  }
+
   bool InTable(RowId id) const {
     return table_->id_rows.hashed() ||
            static_cast<std::uint64_t>(ToInt(id)) < static_cast<std::uint64_t>(rows());
