@@ -1,5 +1,6 @@
 // A repeated id travels once where many ids repeat, else as it was given. The answers, and the rows
 // that are stepped, are the same bits (also route_test.cc, at random).
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -115,6 +116,53 @@ NodeUpdate Send(FakeNodes& nodes, const std::vector<std::int64_t>& ids,
     EXPECT_EQ(std::memcmp(part.gradients.data(), gradients.data(), gradients.size() * 4), 0);
   }
   return request;
+}
+
+TEST(UpdateRouteBorrows, GradientsThatAreLongAndPacked) {
+  FakeNodes nodes(OneTable());
+  const Routes& routes = *nodes.routes();
+  const std::vector<std::int64_t> ids = IdsWith(0);
+  std::vector<float> gradients(4 * ids.size() * (kDim + 1));
+  std::iota(gradients.begin(), gradients.end(), 1.0f);
+  const auto feature = [&](std::size_t first, std::size_t rows, std::size_t stride) {
+    return FeatureGradient{
+        .table = "items",
+        .ids = std::span(ids).first(rows),
+        .gradients = std::span(gradients).subspan(first * 64 * (kDim + 1), rows * stride),
+        .gradients_stride = stride};
+  };
+  const FeatureGradient features[] = {feature(0, 64, kDim), feature(1, 10, kDim),
+                                      feature(2, 64, kDim + 1), feature(3, 64, kDim)};
+  BufferPool pool;
+  auto route = UpdateRoute::Create(features, routes, {.combine_duplicates = false}, pool);
+  ASSERT_THAT(route, IsOk());
+  const auto shares = route->Split(routes);
+  ASSERT_THAT(shares, IsOk());
+  NodeUpdate request = route->Build(shares->front(), {});
+  const auto borrows = [&](std::size_t part) {
+    return request.batch.parts[part].gradients.data() ==
+           std::as_bytes(features[part].gradients).data();
+  };
+  EXPECT_TRUE(borrows(0));
+  EXPECT_FALSE(borrows(1)) << "short";
+  EXPECT_FALSE(borrows(2)) << "with gaps between the rows";
+  EXPECT_TRUE(borrows(3));
+  EXPECT_EQ(request.borrowed_bytes, 2 * 64 * kDim * sizeof(float));
+  std::vector<std::vector<std::byte>> given;
+  for (const UpdatePart& part : request.batch.parts) {
+    given.emplace_back(part.gradients.begin(), part.gradients.end());
+  }
+  request.Own();
+  EXPECT_EQ(request.borrowed_bytes, 0u);
+  std::fill(gradients.begin(), gradients.end(), 0.0f);
+  const std::byte* end = request.gradients.data();
+  for (std::size_t part = 0; part < given.size(); ++part) {
+    const std::span<const std::byte> own = request.batch.parts[part].gradients;
+    EXPECT_EQ(own.data(), end) << "part " << part;
+    EXPECT_TRUE(std::ranges::equal(own, given[part])) << "part " << part;
+    end = own.data() + own.size();
+  }
+  EXPECT_THAT(nodes.Update(kNode, request), IsOk());
 }
 
 void SetRow(FakeNodes& nodes, std::int64_t row, float value) {

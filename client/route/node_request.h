@@ -1,8 +1,8 @@
 // One call's request to one node. The batch's parts view the buffers, which hold the arrays of all
 // parts one after the other, as they travel.
 //
-// An update that has one part whose gradients travel as the caller gave them has no copy of them:
-// they are borrowed while NodeChannel::Update runs. Who keeps the request longer calls Own.
+// Gradients of an update that travel as the caller gave them are not copied: they are borrowed
+// while NodeChannel::Update runs. Who keeps the request longer calls Own.
 #pragma once
 
 #include <cstddef>
@@ -27,15 +27,15 @@ struct NodeLookup {
 struct NodeUpdate {
   UpdateBatch batch;
   Buffer ids;
-  Buffer lengths;                                      // Lengths of the kBags parts.
-  Buffer weights;                                      // Weights of the weighted parts.
-  Buffer row_sum_squares;                              // fp32[], of parts that have them
-  Buffer gradients;                                    // In the batch's wire dtype.
-  std::span<const std::byte> borrowed_gradients = {};  // In their place.
+  Buffer lengths;                  // Lengths of the kBags parts.
+  Buffer weights;                  // Weights of the weighted parts.
+  Buffer row_sum_squares;          // fp32[], of parts that have them
+  Buffer gradients;                // In the batch's wire dtype; of parts that do not borrow them.
+  std::size_t borrowed_bytes = 0;  // Gradients of the other parts, in the caller's memory.
 
   std::size_t bytes() const {
     return ids.size() + lengths.size() + weights.size() + row_sum_squares.size() +
-           gradients.size() + borrowed_gradients.size();
+           gradients.size() + borrowed_bytes;
   }
   // Copies what is borrowed.
   void Own();

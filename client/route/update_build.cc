@@ -7,6 +7,12 @@
 #include "kernels/lookup.h"
 
 namespace embla::client {
+namespace {
+
+// A piece of a message of its own costs more than to copy less.
+constexpr std::size_t kBorrowedBytesMin = 1024;
+
+}  // namespace
 
 struct UpdateRoute::Arrays {
   RowId* ids = nullptr;
@@ -65,19 +71,25 @@ UpdatePart UpdateRoute::PartOf(const UpdateItem& item) const {
 }
 
 void NodeUpdate::Own() {
-  if (borrowed_gradients.empty()) return;
-  gradients = Buffer::Allocate(borrowed_gradients.size());
-  std::copy(borrowed_gradients.begin(), borrowed_gradients.end(), gradients.data());
-  borrowed_gradients = {};
-  batch.parts.front().gradients = gradients.bytes();
+  if (borrowed_bytes == 0) return;
+  Buffer all = Buffer::Allocate(gradients.size() + borrowed_bytes);
+  std::byte* end = all.data();
+  for (UpdatePart& part : batch.parts) {
+    const std::byte* const begin = end;
+    end = std::copy(part.gradients.begin(), part.gradients.end(), end);
+    part.gradients = {begin, end};
+  }
+  gradients = std::move(all);
+  borrowed_bytes = 0;
 }
 
-// Whether the gradients of `share` travel as they lie in the caller's memory.
-bool UpdateRoute::CanBorrow(const UpdateShare& share) const {
-  if (share.items.size() != 1 || options_.wire_dtype != DType::kFloat32) return false;
-  const UpdateItem& item = share.items.front();
+// Whether the gradients of `item` travel as they lie in the caller's memory.
+bool UpdateRoute::CanBorrow(const UpdateItem& item) const {
+  if (options_.wire_dtype != DType::kFloat32) return false;
   if (!item.all || item.combined() || tables_[item.table].images.has_value()) return false;
-  return inputs_[item.feature].feature.stride == item.columns();
+  const Feature& feature = inputs_[item.feature].feature;
+  return feature.stride == item.columns() &&
+         feature.rows() * RowBytes(DType::kFloat32, item.columns()) >= kBorrowedBytesMin;
 }
 
 NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& header) const {
@@ -101,7 +113,7 @@ NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& head
   request.batch.parts.reserve(share.items.size());
   std::size_t ids = 0, lengths = 0, weights = 0, sums = 0, gradient_bytes = 0;
   for (const UpdateItem& item : share.items) {
-    const UpdatePart& part = request.batch.parts.emplace_back(PartOf(item));
+    UpdatePart& part = request.batch.parts.emplace_back(PartOf(item));
     const bool bags = part.form == UpdatePart::Form::kBags;
     ids += IdCount(item);
     lengths += BagCount(item);
@@ -109,38 +121,43 @@ NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& head
     if (item.combined() && !tables_[item.table].combined->row_sum_squares().empty()) {
       sums += IdCount(item);
     }
-    gradient_bytes += (bags ? BagCount(item) : IdCount(item)) * part.row_bytes(options_.wire_dtype);
+    const std::size_t bytes =
+        (bags ? BagCount(item) : IdCount(item)) * part.row_bytes(options_.wire_dtype);
+    if (CanBorrow(item)) {
+      const auto* const gradients =
+          reinterpret_cast<const std::byte*>(inputs_[item.feature].gradients);
+      part.gradients = {gradients, bytes};
+      request.borrowed_bytes += bytes;
+    } else {
+      gradient_bytes += bytes;
+    }
   }
   request.ids = pool_->Take(ids * sizeof(RowId));
   request.lengths = pool_->Take(lengths * sizeof(std::uint32_t));
   request.weights = pool_->Take(weights * sizeof(float));
   request.row_sum_squares = pool_->Take(sums * sizeof(float));
-  const bool borrows = CanBorrow(share);
-  if (!borrows) request.gradients = pool_->Take(gradient_bytes);
+  request.gradients = pool_->Take(gradient_bytes);
   Arrays at{request.ids.MutableAs<RowId>().data(),
             request.lengths.MutableAs<std::uint32_t>().data(),
             request.weights.MutableAs<float>().data(),
             request.row_sum_squares.MutableAs<float>().data(), request.gradients.data()};
   for (std::size_t i = 0; i < share.items.size(); ++i) {
     const Arrays begin = at;
+    UpdatePart& part = request.batch.parts[i];
+    const bool borrows = !part.gradients.empty();
     if (share.items[i].combined()) {
       FillCombined(share.items[i], at);
-    } else if (request.batch.parts[i].is_images()) {
+    } else if (part.is_images()) {
       FillImages(share.items[i], at);
     } else {
       FillFeature(share.items[i], at);
+      if (!borrows) FillGradients(share.items[i], at);
     }
-    UpdatePart& part = request.batch.parts[i];
     part.ids = {begin.ids, at.ids};
     part.lengths = {begin.lengths, at.lengths};
     part.weights = {begin.weights, at.weights};
     part.row_sum_squares = {begin.row_sum_squares, at.row_sum_squares};
-    part.gradients = {begin.gradients, at.gradients};
-  }
-  if (borrows) {
-    const float* const gradients = inputs_[share.items.front().feature].gradients;
-    request.borrowed_gradients = {reinterpret_cast<const std::byte*>(gradients), gradient_bytes};
-    request.batch.parts.front().gradients = request.borrowed_gradients;
+    if (!borrows) part.gradients = {begin.gradients, at.gradients};
   }
   return request;
 }
@@ -204,13 +221,18 @@ void UpdateRoute::FillFeature(const UpdateItem& item, Arrays& arrays) const {
       arrays.weights = std::fill_n(arrays.weights, item.lengths[b], inverse);
     }
   }
+}
+
+void UpdateRoute::FillGradients(const UpdateItem& item, Arrays& arrays) const {
+  const Input& input = inputs_[item.feature];
+  const Feature& feature = input.feature;
+  const bool pooled = feature.pooling != Pooling::kNone;
   const std::size_t stride = feature.stride * sizeof(float);
   const float* gradients = input.gradients + item.column_begin;
   const kernels::Output out{arrays.gradients, RowBytes(options_.wire_dtype, item.columns()),
                             ElementOf(options_.wire_dtype)};
   const std::vector<std::uint32_t>& rows = pooled ? item.bags : item.entries;
   const std::size_t row_count = item.all ? feature.rows() : rows.size();
-  if (arrays.gradients == nullptr) return;  // They are borrowed.
   if (item.all) {
     kernels::Convert({gradients, stride}, out, row_count, item.columns());
   } else {

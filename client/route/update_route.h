@@ -204,9 +204,10 @@ class UpdateRoute {
   std::size_t IdCount(const UpdateItem& item) const;
   std::size_t BagCount(const UpdateItem& item) const;
   bool HasWeights(const UpdateItem& item) const;
-  bool CanBorrow(const UpdateShare& share) const;
+  bool CanBorrow(const UpdateItem& item) const;
   void FillCombined(const UpdateItem& item, Arrays& arrays) const;
-  void FillFeature(const UpdateItem& item, Arrays& arrays) const;
+  void FillFeature(const UpdateItem& item, Arrays& arrays) const;  // All but the gradients.
+  void FillGradients(const UpdateItem& item, Arrays& arrays) const;
   void FillImages(const UpdateItem& item, Arrays& arrays) const;
 
   Options options_;

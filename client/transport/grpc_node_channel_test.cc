@@ -161,6 +161,34 @@ TEST_P(NodeChannelTest, UpdateArrivesAsItWasBuilt) {
   EXPECT_EQ(update.gradients(), std::string(2 * kColumns * 2, '\2'));
 }
 
+TEST_P(NodeChannelTest, BorrowedGradientsTravelBetweenOthersAndAreNotReadAfterwards) {
+  const PlainServer server(service_, "127.0.0.1:0");
+  const auto channel = Connect(server.address());
+  std::string first(3000, 'a');
+  std::string last(5000, 'd');
+  NodeUpdate request;
+  request.gradients = Buffer::Allocate(700);
+  std::memset(request.gradients.data(), 'b', 300);
+  std::memset(request.gradients.data() + 300, 'c', 400);
+  const std::span<const std::byte> own = request.gradients.bytes();
+  for (const std::span<const std::byte> gradients :
+       {std::as_bytes(std::span(first)), own.first(300), own.subspan(300),
+        std::as_bytes(std::span(last))}) {
+    request.batch.parts.emplace_back().gradients = gradients;
+  }
+  request.borrowed_bytes = first.size() + last.size();
+  EXPECT_EQ(request.bytes(), 8700u);
+  auto [done, reply] = Promised();
+  channel->Update(std::move(request), absl::Now() + absl::Seconds(60), std::move(done));
+  first.assign(first.size(), '?');
+  last.assign(last.size(), '?');
+  ASSERT_EQ(reply.get().status, absl::OkStatus());
+  const std::vector<v1::UpdateRequest> updates = service_.updates();
+  ASSERT_EQ(updates.size(), 1u);
+  EXPECT_EQ(updates[0].gradients(), std::string(3000, 'a') + std::string(300, 'b') +
+                                        std::string(400, 'c') + std::string(5000, 'd'));
+}
+
 TEST_P(NodeChannelTest, AContributionArrivesAndItsRefusedUnitsComeBack) {
   const PlainServer server(service_, "127.0.0.1:0");
   const auto channel = Connect(server.address());

@@ -27,15 +27,29 @@ inline wire::LookupPayload PayloadOf(NodeLookup& request) {
           .weights = wire::SliceOf(std::move(request.weights))};
 }
 
+inline std::vector<grpc::Slice> GradientsOf(NodeUpdate& request) {
+  if (request.borrowed_bytes == 0) return {wire::SliceOf(std::move(request.gradients))};
+  const std::span<const std::byte> own = request.gradients.bytes();
+  const auto memory = std::make_shared<const Buffer>(std::move(request.gradients));
+  std::vector<grpc::Slice> pieces;
+  pieces.reserve(request.batch.parts.size());
+  for (const UpdatePart& part : request.batch.parts) {
+    const std::span<const std::byte> rows = part.gradients;
+    if (rows.empty()) continue;
+    const bool is_own = std::less_equal<>()(own.data(), rows.data()) &&
+                        std::less<>()(rows.data(), own.data() + own.size());
+    pieces.push_back(is_own ? wire::SliceOf(rows, memory)
+                            : grpc::Slice(rows.data(), rows.size(), grpc::Slice::STATIC_SLICE));
+  }
+  return pieces;
+}
+
 inline wire::UpdatePayload PayloadOf(NodeUpdate& request) {
-  const std::span<const std::byte> borrowed = request.borrowed_gradients;
   return {.ids = wire::SliceOf(std::move(request.ids)),
           .lengths = wire::SliceOf(std::move(request.lengths)),
           .weights = wire::SliceOf(std::move(request.weights)),
           .row_sum_squares = wire::SliceOf(std::move(request.row_sum_squares)),
-          .gradients = borrowed.empty() ? wire::SliceOf(std::move(request.gradients))
-                                        : grpc::Slice(borrowed.data(), borrowed.size(),
-                                                      grpc::Slice::STATIC_SLICE)};
+          .gradients = GradientsOf(request)};
 }
 
 // A lookup that shows the session of `request` and asks for nothing.

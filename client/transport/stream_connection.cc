@@ -49,7 +49,7 @@ wire::SplitMessage Encode(const wire::StreamCall& call, DataRequest& request) {
     return wire::EncodeStreamLookup(call, lookup.batch, PayloadOf(lookup), kFrameBytesMax);
   }
   auto& update = std::get<NodeUpdate>(request.call);
-  const bool borrows = !update.borrowed_gradients.empty();
+  const bool borrows = update.borrowed_bytes > 0;
   wire::SplitMessage message = wire::EncodeStreamUpdate(call, update.batch, PayloadOf(update));
   message.borrows = borrows;
   return message;

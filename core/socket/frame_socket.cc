@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t kStagingBytes = 64 << 10;
 // Shorter pieces are copied from the staging buffer: a call of the kernel costs more.
 constexpr std::size_t kPlacedBytesMin = 16 << 10;
-constexpr int kReceivesMax = 32;  // Before other sockets have their turn.
-constexpr std::size_t kPiecesMax = 64;
+constexpr int kReceivesMax = 32;          // Before other sockets have their turn.
+constexpr std::size_t kPiecesMax = 1024;  // The kernel takes so many at once.
 // Nobody waits longer for a reply. More, and the two ends of a connection with as many requests in
 // flight would take turns in place of working at the same time.
 constexpr std::size_t kGatheredFramesMax = 8;
@@ -61,12 +61,12 @@ void FrameSocket::Outgoing::Own() {
   const std::size_t head = std::min(skip, frame.head.size());
   rest.head = frame.head.substr(head);
   skip -= head;
-  for (const grpc::Slice& array : frame.arrays) {
-    const std::size_t skipped = std::min(skip, array.size());
+  rest.pieces.emplace_back(frame.bytes() - sent - rest.head.size());
+  auto* end = const_cast<std::uint8_t*>(rest.pieces[0].begin());  // Nobody else has it yet.
+  for (const grpc::Slice& piece : frame.pieces) {
+    const std::size_t skipped = std::min(skip, piece.size());
     skip -= skipped;
-    if (skipped < array.size()) {
-      rest.arrays.emplace_back(array.begin() + skipped, array.size() - skipped);
-    }
+    end = std::copy(piece.begin() + skipped, piece.end(), end);
   }
   frame = std::move(rest);
   sent = 0;
@@ -317,19 +317,19 @@ void FrameSocket::SendSome(std::size_t& finished) {
     MutexLock lock(mu_);
     if (!closed_.ok() || queue_.empty()) return;
     for (const Outgoing& outgoing : queue_) {
-      if (count + 1 + outgoing.frame.arrays.size() > kPiecesMax) break;
       std::size_t skip = outgoing.sent;
       const auto add = [&](const void* data, std::size_t size) {
         const std::size_t skipped = std::min(skip, size);
         skip -= skipped;
-        if (skipped == size) return;
+        if (skipped == size || count == kPiecesMax) return;
         // The kernel only reads what it sends.
         pieces[count++] = {.iov_base = static_cast<char*>(const_cast<void*>(data)) + skipped,
                            .iov_len = size - skipped};
         bytes += size - skipped;
       };
       add(outgoing.frame.head.data(), outgoing.frame.head.size());
-      for (const grpc::Slice& array : outgoing.frame.arrays) add(array.begin(), array.size());
+      for (const grpc::Slice& piece : outgoing.frame.pieces) add(piece.begin(), piece.size());
+      if (count == kPiecesMax) break;
     }
   }
   const ssize_t result = link_->Send(std::span(pieces).first(count));

@@ -32,7 +32,7 @@ void Append(std::string& out, const T& value) {
 
 std::size_t Frame::bytes() const {
   std::size_t bytes = head.size();
-  for (const grpc::Slice& array : arrays) bytes += array.size();
+  for (const grpc::Slice& piece : pieces) bytes += piece.size();
   return bytes;
 }
 
@@ -48,12 +48,16 @@ Frame MakeFrame(const SplitMessage& message) {
   Frame frame;
   frame.borrows = message.borrows;
   std::vector<FrameArray> arrays;
-  for (const LargeField& field : message.fields) {
-    if (field.slice.size() == 0) continue;
-    EMBLA_CHECK(field.slice.size() <= std::numeric_limits<std::uint32_t>::max());
+  for (FieldPieces rest = message.fields; !rest.empty();) {
+    const FieldPieces field = TakeField(rest);
+    const std::size_t bytes = BytesOf(field);
+    if (bytes == 0) continue;
+    EMBLA_CHECK(bytes <= std::numeric_limits<std::uint32_t>::max());
     arrays.push_back(
-        {static_cast<std::uint32_t>(field.number), static_cast<std::uint32_t>(field.slice.size())});
-    frame.arrays.push_back(field.slice);
+        {static_cast<std::uint32_t>(field.front().number), static_cast<std::uint32_t>(bytes)});
+    for (const LargeField& piece : field) {
+      if (piece.slice.size() > 0) frame.pieces.push_back(piece.slice);
+    }
   }
   EMBLA_CHECK(arrays.size() <= kFrameArraysMax);
   if (message.number != 0) AppendDelimited(message.number, message.small.size(), prefix);

@@ -31,9 +31,9 @@ struct FrameArray {
 };
 
 struct Frame {
-  std::string head;  // Everything before the arrays.
-  std::vector<grpc::Slice> arrays;
-  bool borrows = false;  // See SplitMessage.
+  std::string head;                 // Everything before the arrays.
+  std::vector<grpc::Slice> pieces;  // The arrays, one after the other.
+  bool borrows = false;             // See SplitMessage.
 
   std::size_t bytes() const;
 };

@@ -146,8 +146,15 @@ std::vector<LargeField> RandomFields(RandomRequest& random) {
   std::vector<LargeField> fields;
   for (std::uint64_t count = random.Below(kFrameArraysMax + 1); count > 0; --count) {
     const std::uint64_t bound = std::min<std::uint64_t>(100'001, 1 << random.Below(18));
-    fields.emplace_back(static_cast<int>(1 + random.Below(1000)),
-                        grpc::Slice(random.Bytes(random.Below(bound))));
+    const int number = static_cast<int>(1 + random.Below(1000));
+    const std::string bytes = random.Bytes(random.Below(bound));
+    // Most fields are one piece; some of the pieces are empty.
+    const std::uint64_t pieces = random.Chance(70) ? 1 : 1 + random.Below(20);
+    for (std::size_t piece = 0; piece < pieces; ++piece) {
+      const std::size_t begin = bytes.size() * piece / pieces;
+      const std::size_t end = bytes.size() * (piece + 1) / pieces;
+      fields.emplace_back(number, grpc::Slice(bytes.substr(begin, end - begin)));
+    }
   }
   return fields;
 }
@@ -179,16 +186,21 @@ void ExpectIs(const ReceivedFrame& received, const RandomMessage& message) {
   v1::StreamRequest text;
   ASSERT_TRUE(text.ParseFromString(received.text));
   EXPECT_TRUE(MessageDifferencer::Equals(text, message.text)) << message.text.ShortDebugString();
-  std::vector<LargeField> fields = message.split.fields;
-  std::erase_if(fields, [](const LargeField& field) { return field.slice.size() == 0; });
+  std::vector<std::pair<int, std::string>> fields;
+  int last = 0;
+  for (const LargeField& piece : message.split.fields) {
+    if (piece.number != last) fields.emplace_back(piece.number, "");
+    last = piece.number;
+    fields.back().second.append(reinterpret_cast<const char*>(piece.slice.begin()),
+                                piece.slice.size());
+  }
+  std::erase_if(fields, [](const auto& field) { return field.second.empty(); });
   ASSERT_EQ(received.arrays.size(), fields.size());
   for (std::size_t i = 0; i < fields.size(); ++i) {
-    EXPECT_EQ(received.arrays[i].number, static_cast<std::uint32_t>(fields[i].number));
+    EXPECT_EQ(received.arrays[i].number, static_cast<std::uint32_t>(fields[i].first));
     if (received.arrays[i].is_dropped) continue;
-    const grpc::Slice& slice = fields[i].slice;
-    EXPECT_TRUE(received.arrays[i].bytes ==
-                std::string_view(reinterpret_cast<const char*>(slice.begin()), slice.size()))
-        << "array " << i << " of " << slice.size() << " bytes";
+    EXPECT_TRUE(received.arrays[i].bytes == fields[i].second)
+        << "array " << i << " of " << fields[i].second.size() << " bytes";
   }
 }
 
@@ -238,8 +250,8 @@ TEST(FrameMake, SharesTheArrays) {
   SplitMessage message;
   message.fields.emplace_back(2, rows);
   const Frame frame = MakeFrame(message);
-  ASSERT_EQ(frame.arrays.size(), 1u);
-  EXPECT_EQ(frame.arrays[0].begin(), rows.begin());
+  ASSERT_EQ(frame.pieces.size(), 1u);
+  EXPECT_EQ(frame.pieces[0].begin(), rows.begin());
 }
 
 TEST(FrameReaderTake, FramesInAnyPiecesAreTheirMessages) {

@@ -44,16 +44,27 @@ class SliceWriter {
  public:
   std::string& text() { return text_; }
 
-  void Append(const LargeField& field) {
-    if (field.slice.size() == 0) return;
-    AppendVarint(text_, DelimitedTag(field.number));
-    AppendVarint(text_, field.slice.size());
-    if (field.slice.size() <= kCopiedBytesMax) {
-      text_.append(reinterpret_cast<const char*>(field.slice.begin()), field.slice.size());
-      return;
+  // `copies`: nothing of the fields is read any more once the message is finished.
+  void Append(FieldPieces fields, bool copies = false) {
+    while (!fields.empty()) {
+      const FieldPieces field = TakeField(fields);
+      const std::size_t bytes = BytesOf(field);
+      if (bytes == 0) continue;
+      AppendVarint(text_, DelimitedTag(field.front().number));
+      AppendVarint(text_, bytes);
+      if (bytes <= kCopiedBytesMax) {
+        for (const LargeField& piece : field) AppendText(piece.slice);
+        continue;
+      }
+      Flush();
+      if (copies) {
+        slices_.push_back(Copied(field));
+        continue;
+      }
+      for (const LargeField& piece : field) {
+        if (piece.slice.size() > 0) slices_.push_back(piece.slice);
+      }
     }
-    Flush();
-    slices_.push_back(field.slice);
   }
 
   grpc::ByteBuffer Finish() {
@@ -62,6 +73,17 @@ class SliceWriter {
   }
 
  private:
+  static grpc::Slice Copied(FieldPieces pieces) {
+    grpc::Slice copy(BytesOf(pieces));
+    auto* end = const_cast<std::uint8_t*>(copy.begin());  // Nobody else has it yet.
+    for (const LargeField& piece : pieces) {
+      end = std::copy(piece.slice.begin(), piece.slice.end(), end);
+    }
+    return copy;
+  }
+  void AppendText(const grpc::Slice& slice) {
+    text_.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
   void Flush() {
     if (text_.empty()) return;
     slices_.emplace_back(text_.data(), text_.size());
@@ -74,9 +96,11 @@ class SliceWriter {
 
 std::size_t EncodedBytes(const std::vector<LargeField>& fields) {
   std::size_t bytes = 0;
-  for (const LargeField& field : fields) {
-    const std::size_t size = field.slice.size();
-    if (size > 0) bytes += VarintBytes(DelimitedTag(field.number)) + VarintBytes(size) + size;
+  for (FieldPieces rest = fields; !rest.empty();) {
+    const FieldPieces field = TakeField(rest);
+    const std::size_t size = BytesOf(field);
+    if (size == 0) continue;
+    bytes += VarintBytes(DelimitedTag(field.front().number)) + VarintBytes(size) + size;
   }
   return bytes;
 }
@@ -312,10 +336,25 @@ grpc::Slice SliceOf(std::span<const std::byte> bytes, std::shared_ptr<const void
       [](void* user_data) { delete static_cast<Memory*>(user_data); }, held);
 }
 
+FieldPieces TakeField(FieldPieces& fields) {
+  const auto end = std::find_if(fields.begin(), fields.end(), [&](const LargeField& piece) {
+    return piece.number != fields.front().number;
+  });
+  const FieldPieces field(fields.begin(), end);
+  fields = fields.subspan(field.size());
+  return field;
+}
+
+std::size_t BytesOf(FieldPieces pieces) {
+  std::size_t bytes = 0;
+  for (const LargeField& piece : pieces) bytes += piece.slice.size();
+  return bytes;
+}
+
 grpc::ByteBuffer EncodeMessage(const MessageLite& small, const std::vector<LargeField>& fields) {
   SliceWriter writer;
   small.AppendToString(&writer.text());
-  for (const LargeField& field : fields) writer.Append(field);
+  writer.Append(fields);
   return writer.Finish();
 }
 
@@ -343,13 +382,7 @@ grpc::ByteBuffer Join(const SplitMessage& message) {
     AppendDelimited(message.number, message.small.size() + EncodedBytes(message.fields),
                     writer.text());
     writer.text().append(message.small);
-    for (const LargeField& field : message.fields) {
-      if (!message.borrows) {
-        writer.Append(field);
-      } else {
-        writer.Append({field.number, grpc::Slice(field.slice.begin(), field.slice.size())});
-      }
-    }
+    writer.Append(message.fields, message.borrows);
   }
   return writer.Finish();
 }

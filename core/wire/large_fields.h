@@ -32,7 +32,8 @@ grpc::Slice SliceOf(SharedBuffer buffer);
 // `memory` keeps `bytes`, and nobody changes them meanwhile.
 grpc::Slice SliceOf(std::span<const std::byte> bytes, std::shared_ptr<const void> memory);
 
-// A large field to send. Slices are shared by reference: encoding one again copies nothing.
+// A large field to send, or a piece of one: neighbours with one number are one field's. Slices are
+// shared by reference: encoding one again copies nothing.
 struct LargeField {
   LargeField(int number, grpc::Slice slice) : number(number), slice(std::move(slice)) {}
   LargeField(int number, Buffer buffer) : LargeField(number, SliceOf(std::move(buffer))) {}
@@ -41,6 +42,11 @@ struct LargeField {
   int number = 0;
   grpc::Slice slice;
 };
+
+using FieldPieces = std::span<const LargeField>;
+// Takes the pieces of the first of `fields`, which are not empty.
+FieldPieces TakeField(FieldPieces& fields);
+std::size_t BytesOf(FieldPieces pieces);
 
 // `fields` that are empty are left out, as proto3 does.
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& small,

@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
@@ -130,6 +132,40 @@ TEST(DecodeNested, RefusesTwoMembersOfAOneof) {
                                   {v1::StreamReply::kUpdateFieldNumber, {}, &small_update}};
   EXPECT_EQ(DecodeNested(bytes, nested, nullptr, {}, envelope).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST(EncodeMessage, PiecesOfAFieldAreOneField) {
+  const std::string ids(2000, 'i');
+  const std::string gradients = std::string(3000, 'g') + std::string(100, 'h');
+  const auto field = [](int number, std::string_view bytes) {
+    return LargeField(number, grpc::Slice(bytes.data(), bytes.size()));
+  };
+  const std::string_view all = gradients;
+  const std::vector<LargeField> whole = {field(1, ids), field(2, gradients), field(3, "few")};
+  const std::vector<LargeField> pieces = {field(1, ids),
+                                          field(2, all.substr(0, 1)),
+                                          field(2, ""),
+                                          field(2, all.substr(1, 2999)),
+                                          field(2, all.substr(3000)),
+                                          field(3, "f"),
+                                          field(3, "ew"),
+                                          field(4, "")};
+  const auto text_of = [](SplitMessage message, bool borrows) {
+    message.borrows = borrows;
+    const grpc::ByteBuffer joined = Join(message);
+    std::vector<grpc::Slice> slices;
+    EXPECT_EQ(joined.Dump(&slices).error_code(), grpc::StatusCode::OK);
+    std::string text;
+    for (const grpc::Slice& slice : slices) {
+      text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    }
+    EXPECT_EQ(text.size(), message.bytes() + 3);  // The submessage's tag and length.
+    return text;
+  };
+  const SplitMessage expected{.envelope = "", .number = 5, .small = "", .fields = whole};
+  const SplitMessage given{.envelope = "", .number = 5, .small = "", .fields = pieces};
+  EXPECT_EQ(text_of(given, false), text_of(expected, false));
+  EXPECT_EQ(text_of(given, true), text_of(expected, false));
 }
 
 TEST(EncodeMessage, LeavesEmptyFieldsOut) {

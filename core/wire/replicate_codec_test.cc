@@ -100,7 +100,7 @@ TEST(DecodeReplicateText, HasWhatTheFrameHad) {
                            .peer = {.nonce = "n", .node = "n1", .token = "t"}};
   const Frame frame =
       EncodeReplicateFrame({.sequence = 4, .deadline_ms = 50}, head, batch, GatherPayload(batch));
-  const std::size_t arrays = frame.arrays.size();
+  const std::size_t arrays = frame.pieces.size();  // One piece each.
   ASSERT_EQ(arrays, 2u);
   const std::string text = frame.head.substr(8 + arrays * 8);
 

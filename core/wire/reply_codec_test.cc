@@ -55,7 +55,7 @@ class FramedReply final : public FrameReader::Sink {
   absl::StatusOr<ReplyAndRows> Decode(const Frame& frame) {
     constexpr std::size_t kTextBytesMax = 1 << 20;
     FrameReader reader(*this, kTextBytesMax);
-    std::vector<grpc::Slice> pieces = frame.arrays;
+    std::vector<grpc::Slice> pieces = frame.pieces;
     pieces.insert(pieces.begin(), grpc::Slice(frame.head));
     for (const grpc::Slice& piece : pieces) {
       std::span<const std::byte> left(reinterpret_cast<const std::byte*>(piece.begin()),

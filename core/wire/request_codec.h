@@ -44,7 +44,8 @@ struct UpdatePayload {
   grpc::Slice lengths;          // Lengths of the kBags parts.
   grpc::Slice weights;          // Weights of the weighted parts.
   grpc::Slice row_sum_squares;  // fp32[], of the parts that have them
-  grpc::Slice gradients;        // Gradient rows in the batch's wire dtype.
+  // Gradient rows in the batch's wire dtype: pieces, one after the other.
+  std::vector<grpc::Slice> gradients;
 };
 
 // Copies the arrays of the parts.

@@ -152,11 +152,16 @@ const v1::UpdateRequest& SmallPart(const UpdateBatch& batch, MessageArena& arena
 }
 
 std::vector<LargeField> LargeFields(const UpdatePayload& payload) {
-  return {{v1::UpdateRequest::kIdsFieldNumber, payload.ids},
-          {v1::UpdateRequest::kLengthsFieldNumber, payload.lengths},
-          {v1::UpdateRequest::kWeightsFieldNumber, payload.weights},
-          {v1::UpdateRequest::kRowSumSquaresFieldNumber, payload.row_sum_squares},
-          {v1::UpdateRequest::kGradientsFieldNumber, payload.gradients}};
+  std::vector<LargeField> fields = {
+      {v1::UpdateRequest::kIdsFieldNumber, payload.ids},
+      {v1::UpdateRequest::kLengthsFieldNumber, payload.lengths},
+      {v1::UpdateRequest::kWeightsFieldNumber, payload.weights},
+      {v1::UpdateRequest::kRowSumSquaresFieldNumber, payload.row_sum_squares}};
+  fields.reserve(fields.size() + payload.gradients.size());
+  for (const grpc::Slice& piece : payload.gradients) {
+    fields.emplace_back(v1::UpdateRequest::kGradientsFieldNumber, piece);
+  }
+  return fields;
 }
 
 }  // namespace detail
@@ -174,7 +179,7 @@ UpdatePayload SharePayload(const UpdateBatch& batch, const Memory& memory) {
           .lengths = JoinParts(batch.parts, &UpdatePart::lengths, memory),
           .weights = JoinParts(batch.parts, &UpdatePart::weights, memory),
           .row_sum_squares = JoinParts(batch.parts, &UpdatePart::row_sum_squares, memory),
-          .gradients = JoinParts(batch.parts, &UpdatePart::gradients, memory)};
+          .gradients = {JoinParts(batch.parts, &UpdatePart::gradients, memory)}};
 }
 
 grpc::ByteBuffer EncodeLookupRequest(const LookupBatch& batch, const LookupPayload& payload) {

@@ -98,7 +98,7 @@ inline SplitMessage SplitOf(v1::StreamRequest request) {
 
 inline std::string BytesOf(const Frame& frame) {
   std::string bytes = frame.head;
-  for (const grpc::Slice& array : frame.arrays) {
+  for (const grpc::Slice& array : frame.pieces) {
     bytes.append(reinterpret_cast<const char*>(array.begin()), array.size());
   }
   return bytes;

@@ -239,8 +239,8 @@ TEST(MoveCodecPeers, GoByFrames) {
   message.is_urgent = true;
   const wire::Frame frame = EncodeMoveFrame(
       std::move(message), {.nonce = "nonce", .node = "n1", .token = "token"}, /*sequence=*/17);
-  ASSERT_EQ(frame.arrays.size(), 1u);
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(frame.arrays[0].begin()), 4), "rows");
+  ASSERT_EQ(frame.pieces.size(), 1u);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(frame.pieces[0].begin()), 4), "rows");
   const auto text = wire::DecodeReplicateText(frame.head.substr(16), {});
   ASSERT_THAT(text, IsOk());
   EXPECT_EQ(text->order.sequence, 17u);

@@ -62,7 +62,7 @@ wire::SplitMessage MessageOf(std::uint64_t number) {
 
 std::string BytesOf(const wire::Frame& frame) {
   std::string bytes = frame.head;
-  for (const grpc::Slice& array : frame.arrays) {
+  for (const grpc::Slice& array : frame.pieces) {
     bytes.append(reinterpret_cast<const char*>(array.begin()), array.size());
   }
   return bytes;
