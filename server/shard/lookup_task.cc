@@ -161,7 +161,7 @@ void LookupTask::PlaceReply() {
     frames_.Disable();  // Finish converts.
   }
   // A reduction writes everything at its end.
-  if (reduces_) frames_.Disable();
+  if (reduces_ || reply_bytes_ < frames_.sent_bytes_min()) frames_.Disable();
   for (PartWork& work : parts_) CutIntoChunks(work);
   frames_.SetReply(tables_->plan->version(), reply_);
 }

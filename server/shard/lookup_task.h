@@ -44,7 +44,7 @@ class LookupTask final : public RequestTask {
     const LookupPart* part = nullptr;
     const NodeTable* table = nullptr;
     TableShard* shard = nullptr;  // The table of the part's replica group.
-    std::vector<ColumnSegment> segments;
+    ColumnSegments segments;
     std::size_t reply_offset = 0;  // Bytes.
     std::size_t first_chunk = 0;  // First of the part's chunks in frames_; they follow one another.
     std::size_t chunk_rows = 1;   // Output rows of each; the last may have fewer.

@@ -42,7 +42,7 @@ std::optional<SharedBuffer> ReplyFrames::TakeReady() {
   const std::size_t begin = sent_bytes_;
   const std::size_t end = next_ == 0 ? 0 : chunks_[next_ - 1].end;
   // Small parts wait for each other.
-  if (end - begin < (frames_.bytes + 1) / 2) {
+  if (end - begin < sent_bytes_min()) {
     sending_ = false;
     return std::nullopt;
   }

@@ -27,6 +27,8 @@ class ReplyFrames {
 
   bool enabled() const { return frames_.send != nullptr; }
   std::size_t chunk_bytes() const { return frames_.bytes; }  // About.
+  // Less is not sent before the end.
+  std::size_t sent_bytes_min() const { return (frames_.bytes + 1) / 2; }
 
   // --- Before the first Complete.
   // All rows are sent at the end of the lookup; Complete does nothing.

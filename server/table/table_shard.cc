@@ -12,8 +12,8 @@
 namespace embla {
 namespace {
 
-std::vector<ColumnSegment> SegmentsOf(const std::vector<Slice>& slices) {
-  std::vector<ColumnSegment> segments;
+ColumnSegments SegmentsOf(const std::vector<Slice>& slices) {
+  ColumnSegments segments;
   for (const ColumnCut& cut : CutColumns(slices)) {
     ColumnSegment segment{{cut.column_begin, cut.column_end}, {}};
     for (const std::uint32_t index : cut.slices) {
@@ -176,8 +176,8 @@ void TableShard::CountStorage(std::uint32_t device) const {
   metrics.bytes.Set(static_cast<double>(bytes));
 }
 
-std::vector<ColumnSegment> TableShard::Segments(ColumnRange columns) const {
-  std::vector<ColumnSegment> cut;
+ColumnSegments TableShard::Segments(ColumnRange columns) const {
+  ColumnSegments cut;
   for (const ColumnSegment& segment : segments_) {
     const ColumnRange common{std::max(columns.begin, segment.columns.begin),
                              std::min(columns.end, segment.columns.end)};

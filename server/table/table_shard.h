@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/metrics/instruments.h"
@@ -38,6 +39,7 @@ struct ColumnSegment {
   ColumnRange columns;
   DeviceSet devices;
 };
+using ColumnSegments = absl::InlinedVector<ColumnSegment, 1>;  // Most tables have one.
 
 // Position of a replicated table's copy in the order of its updates.
 struct ReplicaPosition {
@@ -84,7 +86,7 @@ class TableShard {
   std::uint32_t lead_device() const { return table_->lead_device; }
 
   // The segments of `columns`, ascending. Columns that this node does not hold are left out.
-  std::vector<ColumnSegment> Segments(ColumnRange columns) const;
+  ColumnSegments Segments(ColumnRange columns) const;
 
   // InvalidArgument or FailedPrecondition unless the node holds rows of all of `columns`, or has
   // gates, which know more.
@@ -198,7 +200,7 @@ class TableShard {
   std::vector<DeviceShare> by_device_;
   DeviceSet devices_;
   std::vector<Slice> slices_;
-  std::vector<ColumnSegment> segments_;
+  ColumnSegments segments_;
   std::vector<HeldRows> held_;
 };
 
