@@ -31,7 +31,7 @@ inline wire::LookupPayload PayloadOf(NodeLookup& request) {
           .weights = wire::SliceOf(std::move(request.weights))};
 }
 
-// What is borrowed is good for as long as DataRequest says.
+// Borrowed pieces are good for as long as DataRequest says.
 inline std::vector<grpc::Slice> GradientsOf(NodeUpdate& request) {
   if (request.borrowed_bytes == 0) return {wire::SliceOf(std::move(request.gradients))};
   const std::span<const std::byte> own = request.gradients.bytes();
