@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/buffer.h"
 #include "core/base/failpoint.h"
 #include "core/base/status_macros.h"
 
@@ -61,13 +62,15 @@ void FrameSocket::Outgoing::Own() {
   const std::size_t head = std::min(skip, frame.head.size());
   rest.head = frame.head.substr(head);
   skip -= head;
-  rest.pieces.emplace_back(frame.bytes() - sent - rest.head.size());
-  auto* end = const_cast<std::uint8_t*>(rest.pieces[0].begin());  // Nobody else has it yet.
+  Buffer pieces = Buffer::Allocate(frame.bytes() - sent - rest.head.size());
+  std::byte* end = pieces.data();
   for (const grpc::Slice& piece : frame.pieces) {
     const std::size_t skipped = std::min(skip, piece.size());
     skip -= skipped;
-    end = std::copy(piece.begin() + skipped, piece.end(), end);
+    std::memcpy(end, piece.begin() + skipped, piece.size() - skipped);
+    end += piece.size() - skipped;
   }
+  rest.pieces.push_back(wire::SliceOf(std::move(pieces)));
   frame = std::move(rest);
   sent = 0;
 }

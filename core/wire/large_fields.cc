@@ -1,6 +1,7 @@
 #include "core/wire/large_fields.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
@@ -74,12 +75,13 @@ class SliceWriter {
 
  private:
   static grpc::Slice Copied(FieldPieces pieces) {
-    grpc::Slice copy(BytesOf(pieces));
-    auto* end = const_cast<std::uint8_t*>(copy.begin());  // Nobody else has it yet.
+    Buffer copy = Buffer::Allocate(BytesOf(pieces));
+    std::byte* end = copy.data();
     for (const LargeField& piece : pieces) {
-      end = std::copy(piece.slice.begin(), piece.slice.end(), end);
+      std::memcpy(end, piece.slice.begin(), piece.slice.size());
+      end += piece.slice.size();
     }
-    return copy;
+    return SliceOf(std::move(copy));
   }
   void AppendText(const grpc::Slice& slice) {
     text_.append(reinterpret_cast<const char*>(slice.begin()), slice.size());

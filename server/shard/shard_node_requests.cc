@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/plan/replica_groups.h"
 #include "server/shard/contribution_task.h"
 #include "server/shard/lookup_task.h"
 #include "server/shard/row_reader.h"
@@ -114,7 +115,7 @@ absl::Status ShardNodeImpl::ReadRows(const RowsQuery& query,
   const absl::StatusOr<const NodeTable*> table = tables->FindServed(query.table, PlanVersion{});
   if (!table.ok()) return Explain(table.status());
   if ((*table)->copy != nullptr) EMBLA_RETURN_IF_ERROR(Explain((*table)->copy->CheckServes()));
-  EMBLA_RETURN_IF_ERROR((*table)->ShardOf(query.replica_group).status());
+  EMBLA_RETURN_IF_ERROR(CheckGroup((*table)->spec, query.replica_group));
   EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<RowReader> reader,
                          RowReader::Create((*table)->shards[query.replica_group], (*table)->spec,
                                            query, *executors_, pool_));
