@@ -1,6 +1,6 @@
 #include "server/shard/decided_update.h"
 
-#include <algorithm>
+#include <cstddef>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -20,10 +20,11 @@ absl::StatusOr<std::unique_ptr<DecidedUpdateTask>> DecidedUpdateTask::Make(
 absl::Status DecidedUpdateTask::Decide(TableWork& work) {
   // The process before this one led when it took the update.
   if (work.table->copy != nullptr) LeadIfItMay(*work.table, *replicator_);
-  const auto decided = std::find_if(decided_.begin(), decided_.end(), [&](const auto& table) {
-    return table.table == work.shard->id() && table.replica_group == work.group;
-  });
-  if (decided == decided_.end()) {
+  // Both are in the order of the batch.
+  const auto index = static_cast<std::size_t>(&work - work_.data());
+  const DecidedTable* const decided = index < decided_.size() ? &decided_[index] : nullptr;
+  if (decided == nullptr || decided->table != work.shard->id() ||
+      decided->replica_group != work.group) {
     return absl::DataLossError(
         absl::StrCat("nothing was decided about the update of table ", work.shard->name()));
   }

@@ -52,7 +52,7 @@ struct Device {
   LookupScratch lookup_scratch;
   std::vector<float> reduce_in;
   std::vector<float> reduce_out;
-  std::vector<std::unique_ptr<UpdateShare>> update_shares;
+  std::vector<UpdateShare> update_shares;
   SumScratch sum_scratch;
 
  private:

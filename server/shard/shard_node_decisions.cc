@@ -33,13 +33,15 @@ void ShardNodeImpl::Apply(Decision decision, Buffer keep_alive, AppliedDone done
 void ShardNodeImpl::ApplyAgain(DecidedUpdate update, Buffer keep_alive, AppliedDone done) {
   NodeTablesPtr tables = this->tables();
   // Requests that began under a plan with a table may be behind the plan without it.
-  std::erase_if(update.batch.parts, [&](const UpdatePart& part) {
-    return tables->tables.find(ToInt(part.table)) == tables->tables.end();
-  });
+  const auto is_dropped = [&](const auto& named) {
+    return !tables->tables.contains(ToInt(named.table));
+  };
+  std::erase_if(update.batch.parts, is_dropped);
+  std::erase_if(update.tables, is_dropped);
   const bool is_step = update.batch.is_step;
-  const bool is_dropped = is_step ? !tables->tables.contains(ToInt(update.batch.claim->table))
-                                  : update.batch.parts.empty();
-  if (is_dropped) return done(Applied());
+  if (is_step ? is_dropped(*update.batch.claim) : update.batch.parts.empty()) {
+    return done(Applied());
+  }
   if (!is_step) sessions_.Recall(update.batch.session, update.batch.seq, update.time);
   for (const UpdateName& name : update.batch.contributors) {
     sessions_.Recall(name.session, name.seq, update.time);

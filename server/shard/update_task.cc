@@ -113,6 +113,8 @@ UpdateTask::TableWork& UpdateTask::WorkOf(const PartPlace& place, std::uint32_t 
   work->table = place.table;
   work->group = group;
   work->shard = place.shard;
+  work->first_share = shares_;
+  shares_ += place.shard->slices().size();
   return *work;
 }
 
@@ -121,9 +123,11 @@ void UpdateTask::Run(std::uint32_t device) {
   ThreadPool& pool = this->device(device).pool;
   pool.KeepOut(ReceivingThreads(device));
   const auto all_again = absl::MakeCleanup([&pool] { pool.KeepOut(0); });
-  std::vector<SliceWork> slices;
-  if (!AgreeToApply(device, Prepare(device, slices)) || !WriteDown(device)) return;
-  SetError(device, Apply(device, slices));
+  // Once for the device: a table with several slices there uses several.
+  std::vector<UpdateShare>& shares = this->device(device).update_shares;
+  if (shares.size() < shares_) shares.resize(shares_);
+  if (!AgreeToApply(device, Prepare(device)) || !WriteDown(device)) return;
+  SetError(device, Apply(device));
 }
 
 // How many of the device's threads would take their cores from those that receive. While other
@@ -138,40 +142,44 @@ std::size_t UpdateTask::ReceivingThreads(std::uint32_t device) const {
   return std::min(node_.executors->waiting(device), receivers);
 }
 
-absl::Status UpdateTask::Prepare(std::uint32_t device, std::vector<SliceWork>& slices) {
+absl::Status UpdateTask::Prepare(std::uint32_t device) {
   EMBLA_RETURN_IF_ERROR(Admit());
-  for (TableWork& work : work_) {
-    if (!work.shard->devices().Has(device)) continue;
-    EMBLA_RETURN_IF_ERROR(PrepareTable(work, device, slices));
-  }
-  return RunSlices(device, slices, [&](const SliceWork& slice, SumScratch&) {
-    return PrepareSlice(slice, device);
-  });
+  return RunTables(device,
+                   [&](TableWork& work, SumScratch&) { return PrepareTable(work, device); });
 }
 
-absl::Status UpdateTask::RunSlices(
-    std::uint32_t device, const std::vector<SliceWork>& slices,
-    absl::FunctionRef<absl::Status(const SliceWork& slice, SumScratch& scratch)> run) {
+absl::Status UpdateTask::RunTables(
+    std::uint32_t device,
+    absl::FunctionRef<absl::Status(TableWork& work, SumScratch& scratch)> run) {
   Device& own = this->device(device);
+  std::vector<TableWork*> here;
+  JobSizes ids;
+  for (TableWork& work : work_) {
+    if (!work.shard->devices().Has(device)) continue;
+    here.push_back(&work);
+    ids.push_back(work.ids);
+  }
   // A GPU's queue is one thread's.
   if (own.lanes != nullptr) {
-    for (const SliceWork& slice : slices) EMBLA_RETURN_IF_ERROR(run(slice, own.sum_scratch));
+    for (TableWork* const work : here) EMBLA_RETURN_IF_ERROR(run(*work, own.sum_scratch));
     return absl::OkStatus();
   }
   const auto run_jobs = [&](Jobs jobs, bool alone) {
     SumScratch piece;
     for (const std::size_t job : jobs) {
-      EMBLA_RETURN_IF_ERROR(run(slices[job], alone ? own.sum_scratch : piece));
+      EMBLA_RETURN_IF_ERROR(run(*here[job], alone ? own.sum_scratch : piece));
     }
     return absl::OkStatus();
   };
-  JobSizes ids;
-  for (const SliceWork& slice : slices) ids.push_back(slice.work->ids);
   return RunSideBySide(own.pool, ids, run_jobs);
 }
 
-absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
-                                      std::vector<SliceWork>& slices) {
+std::span<UpdateShare> UpdateTask::SharesOf(const TableWork& work, std::uint32_t device) {
+  return std::span(this->device(device).update_shares)
+      .subspan(work.first_share, work.shard->slices(device).size());
+}
+
+absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device) {
   TableShard& shard = *work.shard;
   EMBLA_RETURN_IF_ERROR(TakeSpec(shard, device));
   if (shard.lead_device() == device) {
@@ -180,23 +188,17 @@ absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
     if (work.applied_before && devices_.size() == 1) return this->device(device).health();
   }
   if (checks_finite()) EMBLA_RETURN_IF_ERROR(CheckFinite(work, device));
-  std::vector<std::unique_ptr<UpdateShare>>& shares = this->device(device).update_shares;
-  for (OwnSlice& own : shard.slices(device)) {
-    if (shares.size() == slices.size()) shares.push_back(std::make_unique<UpdateShare>());
-    slices.push_back({&work, &own, shares[slices.size()].get()});
+  std::size_t found = 0;
+  UpdateShare* share = SharesOf(work, device).data();
+  for (const OwnSlice& own : shard.slices(device)) {
+    const absl::Status prepared =
+        share->Prepare(shard.spec(device), own, work.parts, batch().wire_dtype);
+    if (!prepared.ok()) return Annotate(prepared, absl::StrCat("table ", shard.name()));
+    found += share++->found();
   }
-  return absl::OkStatus();
-}
-
-absl::Status UpdateTask::PrepareSlice(const SliceWork& slice, std::uint32_t device) {
-  const TableShard& shard = *slice.work->shard;
-  UpdateShare& share = *slice.share;
-  const absl::Status prepared =
-      share.Prepare(shard.spec(device), *slice.own, slice.work->parts, batch().wire_dtype);
-  if (!prepared.ok()) return Annotate(prepared, absl::StrCat("table ", shard.name()));
   // A repetition's, too: a device that has stopped may not have applied it.
-  if (share.found() > 0) EMBLA_RETURN_IF_ERROR(this->device(device).health());
-  slice.work->found.fetch_add(share.found(), std::memory_order_relaxed);
+  if (found > 0) EMBLA_RETURN_IF_ERROR(this->device(device).health());
+  work.found.fetch_add(found, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
@@ -285,35 +287,40 @@ absl::Status UpdateTask::CheckFound(std::uint32_t device) {
   return absl::OkStatus();
 }
 
-absl::Status UpdateTask::Apply(std::uint32_t device, const std::vector<SliceWork>& slices) {
-  for (TableWork& work : work_) {
-    TableShard& shard = *work.shard;
-    if (shard.lead_device() != device || work.applied_before) continue;
-    if (!is_repeated()) shard.metrics().gradient_rows.Add(static_cast<double>(work.ids));
-    if (shard.id_rows().hashed()) shard.step_bound().Note(batch().step, now_);
-    Record(work, device);
-  }
-  CrashPoint("update.recorded");
-  if (PlantedDamage("update.lose")) return absl::OkStatus();
+absl::Status UpdateTask::Apply(std::uint32_t device) {
+  const bool is_lost = PlantedDamage("update.lose");
   const bool is_doubled = PlantedDamage("update.double");
-  return RunSlices(device, slices, [&](const SliceWork& slice, SumScratch& scratch) {
-    if (slice.work->applied_before) return absl::OkStatus();
-    EMBLA_RETURN_IF_ERROR(StepRows(slice, device, scratch));
-    return is_doubled ? StepRows(slice, device, scratch) : absl::OkStatus();
+  return RunTables(device, [&](TableWork& work, SumScratch& scratch) {
+    if (work.applied_before) return absl::OkStatus();
+    if (work.shard->lead_device() == device) RecordTable(work, device);
+    CrashPoint("update.recorded");
+    if (is_lost) return absl::OkStatus();
+    EMBLA_RETURN_IF_ERROR(StepRows(work, device, scratch));
+    return is_doubled ? StepRows(work, device, scratch) : absl::OkStatus();
   });
 }
 
-absl::Status UpdateTask::StepRows(const SliceWork& slice, std::uint32_t device,
-                                  SumScratch& scratch) {
-  EMBLA_ASSIGN_OR_RETURN(const std::size_t rows,
-                         slice.share->Apply(*slice.own, slice.work->Skipped(slice.own->columns()),
-                                            {batch().step, this->device(device).pool, scratch}));
+void UpdateTask::RecordTable(TableWork& work, std::uint32_t device) {
+  TableShard& shard = *work.shard;
+  if (!is_repeated()) shard.metrics().gradient_rows.Add(static_cast<double>(work.ids));
+  if (shard.id_rows().hashed()) shard.step_bound().Note(batch().step, now_);
+  Record(work, device);
+}
+
+absl::Status UpdateTask::StepRows(TableWork& work, std::uint32_t device, SumScratch& scratch) {
   // A row once, however many slices its columns are in.
-  const auto& parts = slice.work->parts;
-  const bool counts =
-      !parts.empty() && slice.own->slice.column_begin == parts.front()->column_begin;
-  if (counts && !is_repeated()) {
-    slice.work->shard->metrics().rows_updated.Add(static_cast<double>(rows));
+  std::size_t rows = 0;
+  UpdateShare* share = SharesOf(work, device).data();
+  for (OwnSlice& own : work.shard->slices(device)) {
+    EMBLA_ASSIGN_OR_RETURN(const std::size_t stepped,
+                           share++->Apply(own, work.Skipped(own.columns()),
+                                          {batch().step, this->device(device).pool, scratch}));
+    const bool counts =
+        !work.parts.empty() && own.slice.column_begin == work.parts.front()->column_begin;
+    if (counts) rows += stepped;
+  }
+  if (rows > 0 && !is_repeated()) {
+    work.shard->metrics().rows_updated.Add(static_cast<double>(rows));
   }
   return absl::OkStatus();
 }

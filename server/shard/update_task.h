@@ -13,8 +13,9 @@
 // a synchronous step (step_task.h), the primary of a data_parallel table (copied_update.h), and an
 // earlier process of this node (decided_update.h).
 //
-// The tables of an update do not depend on each other: a CPU device prepares and steps them side by
-// side on its threads (server/storage/side_by_side.h).
+// The tables of an update do not depend on each other: a CPU device decides, records and steps them
+// side by side on its threads (server/storage/side_by_side.h). So Decide and Record of one update
+// run at the same time, for different tables.
 //
 // A table's updates run on all devices that hold it, in one order: so a retry that is queued behind
 // its first attempt is answered when that one has been applied, everywhere on the node.
@@ -56,6 +57,7 @@ class UpdateTask : public DecisionTask {
     TableShard* shard = nullptr;  // The table's copy of `group`.
     absl::InlinedVector<const UpdatePart*, 2> parts;
     absl::InlinedVector<std::uint32_t, 2> part_indices;
+    std::size_t first_share = 0;  // Of the devices' shares; one for each slice follows it.
     std::size_t ids = 0;
     std::size_t expected = 0;            // Ids times columns.
     std::atomic<std::size_t> found = 0;  // Relaxed: the agreement orders it.
@@ -118,16 +120,10 @@ class UpdateTask : public DecisionTask {
   TableSteps* steps_ = nullptr;  // The table's, if this is a step. Kept by tables_.
 
  private:
-  // A table's slice on a device, with what was prepared for it.
-  struct SliceWork {
-    TableWork* work;
-    OwnSlice* own;
-    UpdateShare* share;
-  };
-
   std::vector<TableWork> table_work_;  // Memory of work_.
   absl::flat_hash_map<const TableShard*, TableWork*> work_of_;
   std::size_t numbers_ = 0;  // To be stepped, on all devices; of a step: 0.
+  std::size_t shares_ = 0;   // Of a device, at most.
 
   // A part's table, and its copy of the part's replica group.
   struct PartPlace {
@@ -139,20 +135,22 @@ class UpdateTask : public DecisionTask {
   TableWork& WorkOf(const PartPlace& place, std::uint32_t group);
 
   std::size_t ReceivingThreads(std::uint32_t device) const;
-  // Calls `run` for every slice: the tables of an update are independent of each other.
-  absl::Status RunSlices(
-      std::uint32_t device, const std::vector<SliceWork>& slices,
-      absl::FunctionRef<absl::Status(const SliceWork& slice, SumScratch& scratch)> run);
-  absl::Status Prepare(std::uint32_t device, std::vector<SliceWork>& slices);
-  absl::Status PrepareTable(TableWork& work, std::uint32_t device, std::vector<SliceWork>& slices);
-  absl::Status PrepareSlice(const SliceWork& slice, std::uint32_t device);
+  // Calls `run` for every table that the device has a slice of.
+  absl::Status RunTables(
+      std::uint32_t device,
+      absl::FunctionRef<absl::Status(TableWork& work, SumScratch& scratch)> run);
+  // What a device has prepared for its slices of a table, in their order.
+  std::span<UpdateShare> SharesOf(const TableWork& work, std::uint32_t device);
+  absl::Status Prepare(std::uint32_t device);
+  absl::Status PrepareTable(TableWork& work, std::uint32_t device);
   absl::Status CheckFinite(const TableWork& work, std::uint32_t device) const;
   // True on all devices or on none.
   bool AgreeToApply(std::uint32_t device, const absl::Status& status);
   bool WriteDown(std::uint32_t device);
   absl::Status CheckFound(std::uint32_t device);
-  absl::Status Apply(std::uint32_t device, const std::vector<SliceWork>& slices);
-  absl::Status StepRows(const SliceWork& slice, std::uint32_t device, SumScratch& scratch);
+  absl::Status Apply(std::uint32_t device);
+  void RecordTable(TableWork& work, std::uint32_t device);
+  absl::Status StepRows(TableWork& work, std::uint32_t device, SumScratch& scratch);
 };
 
 }  // namespace embla
