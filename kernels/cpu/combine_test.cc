@@ -19,8 +19,8 @@ void ExpectGroupedLikeReference(const std::vector<std::int64_t>& ids, Grouping& 
 TEST(GroupIds, EqualsAStableSortForEverySizeAndRange) {
   TestRandom random(1);
   Grouping grouping;  // Reused: stale memory must not show.
-  for (const std::size_t n : {0u, 1u, 2u, 100u, 512u, 513u, 5000u, 40000u}) {
-    for (const int bits : {0, 1, 10, 11, 12, 22, 31, 32, 33, 45, 63}) {
+  for (const std::size_t n : {0u, 1u, 2u, 24u, 25u, 100u, 512u, 513u, 5000u, 40000u}) {
+    for (const int bits : {0, 1, 7, 8, 9, 10, 11, 12, 22, 31, 32, 33, 45, 63}) {
       std::vector<std::int64_t> ids(n);
       const std::int64_t base = static_cast<std::int64_t>(random.Below(1000)) - 500;
       for (auto& id : ids) {
