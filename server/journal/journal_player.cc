@@ -360,7 +360,7 @@ absl::StatusOr<RestoredNode> JournalPlayer::Finish() {
 
 void JournalPlayer::BeginAhead(std::size_t bytes) {
   const MutexLock lock(mu_);
-  while (ahead_ >= kAheadMax || (ahead_ > 0 && ahead_bytes_ + bytes > kAheadBytesMax)) {
+  while (ahead_ >= kAheadMax || (ahead_ > 0 && ahead_bytes_ + bytes > ahead_bytes_max_)) {
     ended_.Wait(mu_);
   }
   ++ahead_;

@@ -30,7 +30,8 @@ namespace embla {
 class JournalPlayer {
  public:
   // `node` is new, not owned, and outlives this object.
-  explicit JournalPlayer(ShardNode& node) : node_(node) {}
+  explicit JournalPlayer(ShardNode& node)
+      : node_(node), ahead_bytes_max_(node.device_used_bytes().size() * kAheadBytesPerDevice) {}
   ~JournalPlayer() { static_cast<void>(Drain()); }
 
   // Begins with a chain of snapshots, not empty, instead of nothing: the records from the position
@@ -56,9 +57,10 @@ class JournalPlayer {
   const std::set<TableId>& sync_due() const { return sync_due_; }
 
  private:
-  // Decisions that are read ahead, so that every device has something to do.
+  // Decisions that are read ahead, so that every device has something to do, and finds it in a
+  // cache.
   static constexpr std::size_t kAheadMax = 64;
-  static constexpr std::size_t kAheadBytesMax = std::size_t{128} << 20;
+  static constexpr std::size_t kAheadBytesPerDevice = std::size_t{8} << 20;
 
   // Writes the snapshots' rows that were read before record `position`.
   absl::Status WriteRows(std::uint64_t position);
@@ -93,7 +95,8 @@ class JournalPlayer {
   absl::Status Drain();
   absl::Status FirstError();
 
-  ShardNode& node_;                             // Not owned; outlives this object.
+  ShardNode& node_;  // Not owned; outlives this object.
+  const std::size_t ahead_bytes_max_;
   SnapshotChain snapshots_;                     // With rows that are not written yet.
   std::set<std::uint64_t>* damaged_ = nullptr;  // Not owned.
   // Rows of ZCH tables of which the last snapshot may have some. The ids there are not those by

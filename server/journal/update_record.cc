@@ -225,10 +225,12 @@ absl::StatusOr<DecidedUpdate> Decode(RecordReader in, DecidedUpdate update) {
   const auto wire_dtype = in.Get<std::uint32_t>();
   if (!in.ok() || !IsKnown(wire_dtype)) return DamagedUpdate("an unknown number format");
   batch.wire_dtype = static_cast<DType>(wire_dtype);
-  for (std::uint32_t left = in.GetCount(kTableBytes); left > 0; --left) {
-    update.tables.push_back(GetTable(in));
-  }
-  for (std::uint32_t left = in.GetCount(kPartBytes); left > 0 && in.ok(); --left) {
+  const std::uint32_t tables = in.GetCount(kTableBytes);
+  update.tables.reserve(tables);
+  for (std::uint32_t t = 0; t < tables; ++t) update.tables.push_back(GetTable(in));
+  const std::uint32_t parts = in.GetCount(kPartBytes);
+  batch.parts.reserve(parts);
+  for (std::uint32_t p = 0; p < parts && in.ok(); ++p) {
     EMBLA_ASSIGN_OR_RETURN(UpdatePart part, GetPart(batch.wire_dtype, in));
     batch.parts.push_back(part);
   }

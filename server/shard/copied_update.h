@@ -42,8 +42,6 @@ class CopiedUpdateTask final : public UpdateTask {
 
   absl::StatusOr<const NodeTable*> FindTable(const UpdatePart& part) const override;
   absl::Status TakeSpec(TableShard& shard, std::uint32_t device) override;
-  // The primary has looked: a copy that found anything would stay behind for ever.
-  bool checks_finite() const override { return false; }
   absl::Status Decide(TableWork& work) override;
   absl::Status Append() override;
   void Record(TableWork& work, std::uint32_t device) override;

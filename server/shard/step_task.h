@@ -26,8 +26,6 @@ class StepTask final : public UpdateTask {
         step_(std::move(step)) {}
 
   absl::StatusOr<const NodeTable*> FindTable(const UpdatePart& part) const override;
-  // Contributions were looked at when they came.
-  bool checks_finite() const override { return false; }
   absl::Status Decide(TableWork& work) override;
   absl::Status Append() override { return AppendDecided(); }
   void Record(TableWork& work, std::uint32_t device) override;

@@ -34,6 +34,7 @@ class TrainerUpdate final : public UpdateTask {
 
   absl::StatusOr<const NodeTable*> FindTable(const UpdatePart& part) const override;
   absl::Status Admit() const override;
+  bool checks_finite() const override { return true; }
   absl::Status Decide(TableWork& work) override;
   absl::Status Append() override { return AppendDecided(); }
   void Record(TableWork& work, std::uint32_t device) override;

@@ -87,7 +87,8 @@ class UpdateTask : public DecisionTask {
   virtual absl::Status Admit() const { return absl::OkStatus(); }
   // On every device of a table, before its part is decided.
   virtual absl::Status TakeSpec(TableShard&, std::uint32_t /*device*/) { return absl::OkStatus(); }
-  virtual bool checks_finite() const { return true; }
+  // Whether nobody has looked for NaN before: a copy that found one would stay behind for ever.
+  virtual bool checks_finite() const { return false; }
   // Decides on a table's part; on its lead device.
   virtual absl::Status Decide(TableWork& work) = 0;
   // Appends what was decided, on one device.
