@@ -31,6 +31,7 @@ using ::embla::testing::IsOk;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
+using ::embla::testing::Packed;
 using ::embla::testing::UpdatePartData;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -604,6 +605,94 @@ TEST_F(ShardNodeTest, InspectTableSaysWhatIsHereAndNothingOfATableThatIsElsewher
   ASSERT_THAT(elsewhere, IsOk());
   EXPECT_TRUE(elsewhere->empty());
   EXPECT_EQ(cluster_->node(0).InspectTable(TableId{9}, nullptr).status().code(), Code::kNotFound);
+}
+
+// A decision about row 1 of `specs`, in that order, as a journal gives it back.
+DecidedUpdate Decided(std::uint64_t seq, const std::vector<TableSpec>& specs, float gradient,
+                      Buffer& memory) {
+  std::vector<UpdatePartData> parts;
+  DecidedUpdate decided;
+  for (const TableSpec& spec : specs) {
+    parts.push_back(Gradients(spec, Ids({1}), gradient));
+    decided.tables.push_back({.table = spec.id, .replica_group = 0, .units = {}});
+  }
+  Packed<UpdateBatch> packed = Pack(Header(seq), parts);
+  decided.batch = std::move(packed.batch);
+  memory = std::move(packed.memory);
+  return decided;
+}
+
+absl::Status ApplyDecided(ShardNode& node, DecidedUpdate decided, Buffer memory) {
+  return Await<Applied>([&](AppliedDone done) {
+           node.Apply(std::move(decided), std::move(memory), std::move(done));
+         })
+      .status();
+}
+
+TEST_F(ShardNodeTest, ADecisionIsAppliedAgainToTheTablesThatAreLeft) {
+  for (const std::uint32_t devices : {1, 3}) {
+    Start(devices, {{Spec(1), ShardingType::kRowWise}, {Spec(3), ShardingType::kRowWise}});
+    Buffer memory;
+    DecidedUpdate decided = Decided(1, {Spec(1), Spec(2), Spec(3)}, 1, memory);
+    EXPECT_THAT(ApplyDecided(cluster_->node(0), std::move(decided), std::move(memory)), IsOk());
+    EXPECT_EQ(Value(Spec(1), 1), -1);
+    EXPECT_EQ(Value(Spec(3), 1), -1);
+    decided = Decided(2, {Spec(2)}, 1, memory);
+    EXPECT_THAT(ApplyDecided(cluster_->node(0), std::move(decided), std::move(memory)), IsOk());
+  }
+}
+
+TEST_F(ShardNodeTest, ADecisionAboutOtherTablesThanItsPartsIsDataLoss) {
+  Start(2, {{Spec(1), ShardingType::kRowWise}, {Spec(2), ShardingType::kRowWise}});
+  Buffer memory;
+  for (const int damage : {0, 1, 2}) {
+    DecidedUpdate decided = Decided(1, {Spec(1), Spec(2)}, 1, memory);
+    if (damage == 0) decided.tables.pop_back();
+    if (damage == 1) std::swap(decided.tables[0], decided.tables[1]);
+    if (damage == 2) decided.tables[1].replica_group = 1;
+    EXPECT_EQ(ApplyDecided(cluster_->node(0), std::move(decided), std::move(memory)).code(),
+              Code::kDataLoss);
+  }
+  EXPECT_EQ(Value(Spec(1), 1), 0);
+  EXPECT_EQ(Value(Spec(2), 1), 0);
+}
+
+TEST_F(ShardNodeTest, WhatWasDecidedIsNotCheckedForNanAgain) {
+  Start(1, {{Spec(1), ShardingType::kTableWise}});
+  Buffer memory;
+  DecidedUpdate decided = Decided(1, {Spec(1)}, NAN, memory);
+  EXPECT_THAT(ApplyDecided(cluster_->node(0), std::move(decided), std::move(memory)), IsOk());
+  EXPECT_TRUE(std::isnan(Lookup({Rows(Spec(1), Ids({1}))})->rows.As<float>()[0]));
+}
+
+// Tables of one update are decided and stepped by several threads at once.
+TEST_F(ShardNodeTest, ManyTablesOfOneUpdateAreAppliedOnceEach) {
+  LocalCluster::Options options;
+  options.devices_per_node = 2;
+  options.threads_per_device = 3;
+  cluster_ = std::make_unique<LocalCluster>(options);
+  std::vector<TableSpec> specs;
+  std::vector<TablePlan> plans;
+  for (std::uint32_t t = 0; t < 120; ++t) {
+    specs.push_back(Spec(t + 1, 100, 8));
+    const ShardingType type = t % 3 == 0   ? ShardingType::kTableWise
+                              : t % 3 == 1 ? ShardingType::kRowWise
+                                           : ShardingType::kColumnWise;
+    plans.push_back(Place(*cluster_, specs.back(), type));
+  }
+  ASSERT_THAT(cluster_->Install(std::move(plans)), IsOk());
+  std::vector<RowId> ids;
+  for (std::int64_t row = 0; row < 40; ++row) ids.push_back(RowId{row});
+  for (const std::uint64_t seq : {1, 2, 2, 3}) {
+    std::vector<UpdatePartData> parts;
+    for (const TableSpec& spec : specs) {
+      parts.push_back(Gradients(spec, ids, static_cast<float>(ToInt(spec.id))));
+    }
+    ASSERT_THAT(Update(Header(seq), std::move(parts)), IsOk());
+  }
+  for (const TableSpec& spec : specs) {
+    EXPECT_EQ(Value(spec, 39), -3 * static_cast<float>(ToInt(spec.id))) << ToInt(spec.id);
+  }
 }
 
 TEST(ShardNodeCreate, OptionsAreChecked) {

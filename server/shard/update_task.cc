@@ -114,7 +114,7 @@ UpdateTask::TableWork& UpdateTask::WorkOf(const PartPlace& place, std::uint32_t 
   work->group = group;
   work->shard = place.shard;
   work->first_share = shares_;
-  shares_ += place.shard->slices().size();
+  shares_ += place.shard->device_slices_max();
   return *work;
 }
 

@@ -142,6 +142,7 @@ void TableShard::Finish() {
     std::stable_sort(share.slices.begin(), share.slices.end(),
                      [&](const auto& a, const auto& b) { return before(a->slice, b->slice); });
     for (const std::shared_ptr<OwnSlice>& own : share.slices) slices_.push_back(own->slice);
+    device_slices_max_ = std::max(device_slices_max_, share.slices.size());
   }
   std::stable_sort(slices_.begin(), slices_.end(), before);
   segments_ = SegmentsOf(slices_);

@@ -121,6 +121,8 @@ class TableShard {
   bool has_released() const;
   // By (column_begin, row_begin).
   OwnSlices slices(std::uint32_t device) { return OwnSlices(by_device_[device].slices); }
+  // Of any device, at most.
+  std::size_t device_slices_max() const { return device_slices_max_; }
   // The hyper-parameters in force on `device`.
   const TableSpec& spec(std::uint32_t device) const { return by_device_[device].own->spec; }
   // The plan that they are from.
@@ -200,6 +202,7 @@ class TableShard {
   std::vector<DeviceShare> by_device_;
   DeviceSet devices_;
   std::vector<Slice> slices_;
+  std::size_t device_slices_max_ = 0;
   ColumnSegments segments_;
   std::vector<HeldRows> held_;
 };
