@@ -205,19 +205,14 @@ absl::Status LookupTask::RunParts(std::uint32_t device) {
   for (PartWork& work : parts_) {
     // A GPU's queue is one thread's, and so is a map of ids.
     if (own.lanes != nullptr || work.shard->id_rows().hashed()) {
-      EMBLA_RETURN_IF_ERROR(RunPart(work, device, own.lookup_scratch));
+      EMBLA_RETURN_IF_ERROR(RunPart(work, device));
     } else {
       beside.push_back(&work);
       ids.push_back(work.part->ids.size());
     }
   }
-  return RunSideBySide(own.pool, ids, [&](Jobs jobs, bool alone) {
-    LookupScratch piece;
-    for (const std::size_t job : jobs) {
-      EMBLA_RETURN_IF_ERROR(RunPart(*beside[job], device, alone ? own.lookup_scratch : piece));
-    }
-    return absl::OkStatus();
-  });
+  return RunSideBySide(own.pool, ids,
+                       [&](std::size_t part) { return RunPart(*beside[part], device); });
 }
 
 absl::Status LookupTask::RunReduced(std::uint32_t device) {
@@ -236,7 +231,7 @@ absl::Status LookupTask::RunReduced(std::uint32_t device) {
         status.Update(PoolForReduce(work, segment, device, piece_at));
       }
     }
-    status.Update(RunPart(work, device, own.lookup_scratch));
+    status.Update(RunPart(work, device));
   }
   // With an error too: the other devices wait for this one.
   status.Update(Reduce(device));
@@ -244,7 +239,8 @@ absl::Status LookupTask::RunReduced(std::uint32_t device) {
 }
 
 // All of the part that is not reduced.
-absl::Status LookupTask::RunPart(PartWork& work, std::uint32_t device, LookupScratch& scratch) {
+absl::Status LookupTask::RunPart(PartWork& work, std::uint32_t device) {
+  LookupScratch& scratch = LookupScratch::OfThread();
   if (!work.pooled()) return GatherPart(work, device, scratch.rows);
   std::size_t found = 0;
   for (const ColumnSegment& segment : work.segments) {
@@ -364,9 +360,9 @@ absl::Status LookupTask::PoolChunk(const PartWork& work, const ColumnSegment& se
 absl::Status LookupTask::PoolForReduce(PartWork& work, const ColumnSegment& segment,
                                        std::uint32_t device, std::vector<std::size_t>& piece_at) {
   Device& own = this->device(device);
+  LookupScratch& scratch = LookupScratch::OfThread();
   std::size_t found = 0;  // No frames: the total is enough.
-  const std::span<BagSelection> slices =
-      SelectBags(work, segment, device, own.lookup_scratch.bags, found);
+  const std::span<BagSelection> slices = SelectBags(work, segment, device, scratch.bags, found);
   const std::size_t bags = work.part->lengths.size();
   const std::uint32_t columns = segment.columns.size();
   const auto ranks = static_cast<std::uint32_t>(piece_at.size());
@@ -380,7 +376,7 @@ absl::Status LookupTask::PoolForReduce(PartWork& work, const ColumnSegment& segm
     }
     EMBLA_RETURN_IF_ERROR(PoolNext(slices, count, segment.columns,
                                    {piece, columns * sizeof(float), kernels::Element::kFloat32},
-                                   own.lookup_scratch.pooled_more));
+                                   scratch.pooled_more));
   }
   return absl::OkStatus();
 }

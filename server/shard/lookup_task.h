@@ -77,7 +77,7 @@ class LookupTask final : public RequestTask {
   absl::Status RunParts(std::uint32_t device);
   absl::Status RunReduced(std::uint32_t device);
   absl::Status CheckServed(PartWork& work, std::uint32_t device) const;
-  absl::Status RunPart(PartWork& work, std::uint32_t device, LookupScratch& scratch);
+  absl::Status RunPart(PartWork& work, std::uint32_t device);
   absl::Status GatherPart(PartWork& work, std::uint32_t device, RowSelection& selection);
   // Adds to `found`, in ids times columns.
   absl::Status GatherChunk(PartWork& work, RowRange rows, std::uint32_t device,

@@ -49,11 +49,9 @@ struct Device {
   std::unique_ptr<Communicator> communicator;  // Rank == device.
 
   // Memory that one batch after the other uses.
-  LookupScratch lookup_scratch;
   std::vector<float> reduce_in;
   std::vector<float> reduce_out;
   std::vector<UpdateShare> update_shares;
-  SumScratch sum_scratch;
 
  private:
   absl::StatusOr<std::unique_ptr<RowStore>> MakeStore(const TableSpec& spec, const Slice& slice,

@@ -144,13 +144,11 @@ std::size_t UpdateTask::ReceivingThreads(std::uint32_t device) const {
 
 absl::Status UpdateTask::Prepare(std::uint32_t device) {
   EMBLA_RETURN_IF_ERROR(Admit());
-  return RunTables(device,
-                   [&](TableWork& work, SumScratch&) { return PrepareTable(work, device); });
+  return RunTables(device, [&](TableWork& work) { return PrepareTable(work, device); });
 }
 
-absl::Status UpdateTask::RunTables(
-    std::uint32_t device,
-    absl::FunctionRef<absl::Status(TableWork& work, SumScratch& scratch)> run) {
+absl::Status UpdateTask::RunTables(std::uint32_t device,
+                                   absl::FunctionRef<absl::Status(TableWork& work)> run) {
   Device& own = this->device(device);
   std::vector<TableWork*> here;
   JobSizes ids;
@@ -161,17 +159,10 @@ absl::Status UpdateTask::RunTables(
   }
   // A GPU's queue is one thread's.
   if (own.lanes != nullptr) {
-    for (TableWork* const work : here) EMBLA_RETURN_IF_ERROR(run(*work, own.sum_scratch));
+    for (TableWork* const work : here) EMBLA_RETURN_IF_ERROR(run(*work));
     return absl::OkStatus();
   }
-  const auto run_jobs = [&](Jobs jobs, bool alone) {
-    SumScratch piece;
-    for (const std::size_t job : jobs) {
-      EMBLA_RETURN_IF_ERROR(run(*here[job], alone ? own.sum_scratch : piece));
-    }
-    return absl::OkStatus();
-  };
-  return RunSideBySide(own.pool, ids, run_jobs);
+  return RunSideBySide(own.pool, ids, [&](std::size_t table) { return run(*here[table]); });
 }
 
 std::span<UpdateShare> UpdateTask::SharesOf(const TableWork& work, std::uint32_t device) {
@@ -290,13 +281,13 @@ absl::Status UpdateTask::CheckFound(std::uint32_t device) {
 absl::Status UpdateTask::Apply(std::uint32_t device) {
   const bool is_lost = PlantedDamage("update.lose");
   const bool is_doubled = PlantedDamage("update.double");
-  return RunTables(device, [&](TableWork& work, SumScratch& scratch) {
+  return RunTables(device, [&](TableWork& work) {
     if (work.applied_before) return absl::OkStatus();
     if (work.shard->lead_device() == device) RecordTable(work, device);
     CrashPoint("update.recorded");
     if (is_lost) return absl::OkStatus();
-    EMBLA_RETURN_IF_ERROR(StepRows(work, device, scratch));
-    return is_doubled ? StepRows(work, device, scratch) : absl::OkStatus();
+    EMBLA_RETURN_IF_ERROR(StepRows(work, device));
+    return is_doubled ? StepRows(work, device) : absl::OkStatus();
   });
 }
 
@@ -307,14 +298,14 @@ void UpdateTask::RecordTable(TableWork& work, std::uint32_t device) {
   Record(work, device);
 }
 
-absl::Status UpdateTask::StepRows(TableWork& work, std::uint32_t device, SumScratch& scratch) {
+absl::Status UpdateTask::StepRows(TableWork& work, std::uint32_t device) {
   // A row once, however many slices its columns are in.
   std::size_t rows = 0;
   UpdateShare* share = SharesOf(work, device).data();
   for (OwnSlice& own : work.shard->slices(device)) {
     EMBLA_ASSIGN_OR_RETURN(const std::size_t stepped,
                            share++->Apply(own, work.Skipped(own.columns()),
-                                          {batch().step, this->device(device).pool, scratch}));
+                                          {batch().step, this->device(device).pool}));
     const bool counts =
         !work.parts.empty() && own.slice.column_begin == work.parts.front()->column_begin;
     if (counts) rows += stepped;

@@ -138,7 +138,7 @@ class UpdateTask : public DecisionTask {
   std::size_t ReceivingThreads(std::uint32_t device) const;
   // Calls `run` for every table that the device has a slice of.
   absl::Status RunTables(std::uint32_t device,
-                         absl::FunctionRef<absl::Status(TableWork& work, SumScratch& scratch)> run);
+                         absl::FunctionRef<absl::Status(TableWork& work)> run);
   // What a device has prepared for its slices of a table, in their order.
   std::span<UpdateShare> SharesOf(const TableWork& work, std::uint32_t device);
   absl::Status Prepare(std::uint32_t device);
@@ -150,7 +150,7 @@ class UpdateTask : public DecisionTask {
   absl::Status CheckFound(std::uint32_t device);
   absl::Status Apply(std::uint32_t device);
   void RecordTable(TableWork& work, std::uint32_t device);
-  absl::Status StepRows(TableWork& work, std::uint32_t device, SumScratch& scratch);
+  absl::Status StepRows(TableWork& work, std::uint32_t device);
 };
 
 }  // namespace embla

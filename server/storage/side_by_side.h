@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
@@ -11,17 +10,13 @@
 
 namespace embla {
 
-// Indices of jobs, which ascend.
-using Jobs = std::span<const std::size_t>;
-
 // The rows of each job, about.
 using JobSizes = absl::InlinedVector<std::size_t, 8>;
 
-// Calls `run` with every job once: those that are more than a thread's share of all work one after
-// the other, so that each has all threads for its inside, and the others side by side, a thread
-// each. `alone`: no other call runs meanwhile. Returns the first error; some of the jobs after it
-// have not run then.
+// Calls `run` with the index of every job once: those that are more than a thread's share of all
+// work one after the other, so that each has all threads for its inside, and the others side by
+// side, a thread each. Returns the first error; some of the jobs after it have not run then.
 absl::Status RunSideBySide(ThreadPool& pool, const JobSizes& sizes,
-                           absl::FunctionRef<absl::Status(Jobs jobs, bool alone)> run);
+                           absl::FunctionRef<absl::Status(std::size_t job)> run);
 
 }  // namespace embla

@@ -1,12 +1,14 @@
 #include "server/storage/side_by_side.h"
 
 #include <atomic>
-#include <string>
+#include <cstddef>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace embla {
@@ -15,6 +17,7 @@ namespace {
 using ::embla::testing::AwaitFor;
 using ::embla::testing::IsOk;
 using ::embla::testing::StatusIs;
+using ::testing::ElementsAre;
 
 TEST(RunSideBySide, RunsEveryJobOnceForAnySizesAndThreadCount) {
   const JobSizes all[] = {{},       {7},        {0, 0, 0},          {5000, 1, 1, 5000, 3},
@@ -24,12 +27,8 @@ TEST(RunSideBySide, RunsEveryJobOnceForAnySizesAndThreadCount) {
     ThreadPool pool(threads);
     for (const JobSizes& sizes : all) {
       std::vector<std::atomic<int>> seen(sizes.size());
-      std::atomic<int> running = 0;
-      const absl::Status status = RunSideBySide(pool, sizes, [&](Jobs jobs, bool alone) {
-        const int others = running++;
-        EXPECT_TRUE(!alone || others == 0);
-        for (const std::size_t job : jobs) ++seen[job];
-        --running;
+      const absl::Status status = RunSideBySide(pool, sizes, [&](std::size_t job) {
+        ++seen[job];
         return absl::OkStatus();
       });
       EXPECT_THAT(status, IsOk());
@@ -42,9 +41,7 @@ TEST(RunSideBySide, EqualJobsShareTheThreads) {
   ThreadPool pool(2);
   std::atomic<int> inside = 0;
   // Each waits for the other.
-  const absl::Status status = RunSideBySide(pool, {256, 256}, [&](Jobs jobs, bool alone) {
-    EXPECT_EQ(jobs.size(), 1u);
-    EXPECT_FALSE(alone);
+  const absl::Status status = RunSideBySide(pool, {256, 256}, [&](std::size_t) {
     ++inside;
     AwaitFor([&] { return inside == 2; }, absl::Seconds(60), "two jobs run");
     return absl::OkStatus();
@@ -54,10 +51,10 @@ TEST(RunSideBySide, EqualJobsShareTheThreads) {
 
 TEST(RunSideBySide, AJobOfMoreThanAThreadsShareHasThemAll) {
   ThreadPool pool(2);
-  const absl::Status status = RunSideBySide(pool, {100, 9000, 100}, [&](Jobs jobs, bool alone) {
-    EXPECT_EQ(alone, jobs.front() == 1);
-    EXPECT_EQ(jobs.size(), alone ? 1u : 2u);  // Too few rows for two threads.
-    if (!alone) return absl::OkStatus();
+  std::vector<std::size_t> order;  // Too few rows beside for two threads.
+  const absl::Status status = RunSideBySide(pool, {100, 9000, 100}, [&](std::size_t job) {
+    order.push_back(job);
+    if (job != 1) return absl::OkStatus();
     std::atomic<int> inside = 0;
     pool.ParallelFor(2, 1, [&](std::size_t, std::size_t) {
       ++inside;
@@ -66,29 +63,27 @@ TEST(RunSideBySide, AJobOfMoreThanAThreadsShareHasThemAll) {
     return absl::OkStatus();
   });
   EXPECT_THAT(status, IsOk());
+  EXPECT_THAT(order, ElementsAre(1, 0, 2));
 }
 
 TEST(RunSideBySide, SmallJobsTakeTheThreadsTogether) {
   ThreadPool pool(2);
-  std::atomic<std::size_t> calls = 0;
-  EXPECT_THAT(RunSideBySide(pool, JobSizes(63, 8),
-                            [&](Jobs jobs, bool alone) {
-                              EXPECT_TRUE(alone);
-                              EXPECT_EQ(jobs.size(), 63u);
-                              ++calls;
-                              return absl::OkStatus();
-                            }),
-              IsOk());
-  EXPECT_EQ(calls, 1u);  // Not worth a second thread.
-  calls = 0;
-  EXPECT_THAT(RunSideBySide(pool, JobSizes(64, 8),
-                            [&](Jobs jobs, bool) {
-                              EXPECT_LE(jobs.size(), 32u);
-                              ++calls;
-                              return absl::OkStatus();
-                            }),
-              IsOk());
-  EXPECT_EQ(calls, 2u);
+  const std::thread::id caller = std::this_thread::get_id();
+  // Not worth a second thread.
+  const auto run_here = [&](std::size_t) {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(RunSideBySide(pool, JobSizes(63, 8), run_here), IsOk());
+  // The first of each half waits for the other one.
+  std::atomic<int> inside = 0;
+  const auto run_beside = [&](std::size_t job) {
+    if (job % 32 != 0) return absl::OkStatus();
+    ++inside;
+    AwaitFor([&] { return inside == 2; }, absl::Seconds(60), "two threads run");
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(RunSideBySide(pool, JobSizes(64, 8), run_beside), IsOk());
 }
 
 TEST(RunSideBySide, ReturnsTheFirstError) {
@@ -96,11 +91,9 @@ TEST(RunSideBySide, ReturnsTheFirstError) {
     ThreadPool pool(threads);
     for (int round = 0; round < 50; ++round) {
       const absl::Status status =
-          RunSideBySide(pool, JobSizes(100, 256), [&](Jobs jobs, bool) -> absl::Status {
-            for (const std::size_t job : jobs) {
-              if (job >= 40) return absl::InternalError(absl::StrCat("job ", job));
-            }
-            return absl::OkStatus();
+          RunSideBySide(pool, JobSizes(100, 256), [](std::size_t job) -> absl::Status {
+            if (job < 40) return absl::OkStatus();
+            return absl::InternalError(absl::StrCat("job ", job));
           });
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, "job 40"));
     }

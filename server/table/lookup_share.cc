@@ -212,6 +212,11 @@ absl::Status BagSelection::Stage(std::size_t first, std::size_t count, ColumnRan
   return absl::OkStatus();
 }
 
+LookupScratch& LookupScratch::OfThread() {
+  thread_local LookupScratch scratch;
+  return scratch;
+}
+
 absl::Status PoolNext(std::span<BagSelection> slices, std::size_t count, ColumnRange columns,
                       const kernels::Output& out, std::vector<float>& scratch) {
   EMBLA_RETURN_IF_ERROR(slices.front().PoolNext(count, columns, out));

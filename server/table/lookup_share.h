@@ -86,8 +86,10 @@ class BagSelection {
   std::size_t next_slot_ = 0;
 };
 
-// Memory that one lookup of a device after the other uses.
+// Memory of a thread, which one lookup after the other uses.
 struct LookupScratch {
+  static LookupScratch& OfThread();
+
   RowSelection rows;
   std::vector<BagSelection> bags;
   std::vector<float> pooled;

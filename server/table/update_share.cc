@@ -82,6 +82,19 @@ absl::Status CheckPartFits(const TableShard& table, const Slice& slice,
 
 }  // namespace
 
+struct UpdateShare::Scratch {
+  static Scratch& OfThread() {
+    thread_local Scratch scratch;
+    return scratch;
+  }
+
+  std::vector<float> sums;                  // Of gradients.
+  std::vector<std::size_t> summed;          // The rows that have sums.
+  std::vector<const float*> gradient_rows;  // By row of a piece.
+  std::vector<float> row_sum_squares;
+  std::vector<std::uint32_t> slots;
+};
+
 absl::Status CheckPartsFit(const TableShard& table, const OptimizerSpec& optimizer,
                            TableParts parts) {
   for (const Slice& slice : table.slices()) {
@@ -297,7 +310,7 @@ absl::StatusOr<std::size_t> UpdateShare::Apply(OwnSlice& own, const RowIntervals
 // The store sums: it gets every gradient with its slot.
 absl::StatusOr<std::size_t> UpdateShare::UpdateRows(OwnSlice& own, const RowIntervals& skipped,
                                                     const Steps& steps) const {
-  std::vector<std::uint32_t>& slots = steps.scratch.slots;
+  std::vector<std::uint32_t>& slots = Scratch::OfThread().slots;
   const auto slot_of = [&](std::int64_t row) {
     return !skipped.empty() && skipped.Contains(row)
                ? kernels::kNoSlot
@@ -343,7 +356,7 @@ bool UpdateShare::StepsInPlace() const {
 // Describes rows from `first` on, until `end` or until `sums_max` of them have several gradients;
 // where it stopped. The sums are not computed yet.
 std::size_t UpdateShare::CollectInPlace(const OwnSlice& own, std::size_t first, std::size_t end,
-                                        std::size_t sums_max, SumScratch& scratch) const {
+                                        std::size_t sums_max, Scratch& scratch) const {
   const std::size_t columns = gradients_.columns;
   const auto* const base = static_cast<const std::byte*>(gradients_.rows.base);
   scratch.slots.clear();
@@ -370,7 +383,7 @@ std::size_t UpdateShare::CollectInPlace(const OwnSlice& own, std::size_t first, 
 
 absl::Status UpdateShare::StepRowsInPlace(OwnSlice& own, std::size_t rows_begin,
                                           std::size_t rows_end, const Steps& steps) const {
-  SumScratch& scratch = steps.scratch;
+  Scratch& scratch = Scratch::OfThread();
   const std::size_t columns = gradients_.columns;
   const std::size_t sums_max = SumsAtOnce(own, rows_end - rows_begin, steps);
   scratch.sums.resize(std::min(sums_max, ids_.size() - grouping_.ids.size()) * columns);
@@ -398,7 +411,7 @@ absl::Status UpdateShare::StepRowsInPlace(OwnSlice& own, std::size_t rows_begin,
 // Steps the touched rows from `rows_begin` to `rows_end`.
 absl::Status UpdateShare::StepRows(OwnSlice& own, std::size_t rows_begin, std::size_t rows_end,
                                    const Steps& steps) const {
-  SumScratch& scratch = steps.scratch;
+  Scratch& scratch = Scratch::OfThread();
   const std::size_t touched = rows_end - rows_begin;
   if (touched == 0) return absl::OkStatus();
   if (StepsInPlace()) return StepRowsInPlace(own, rows_begin, rows_end, steps);

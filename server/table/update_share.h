@@ -29,15 +29,6 @@ using TableParts = std::span<const UpdatePart* const>;
 absl::Status CheckPartsFit(const TableShard& table, const OptimizerSpec& optimizer,
                            TableParts parts);
 
-// Memory of a device for summed gradients; reused by all its updates.
-struct SumScratch {
-  std::vector<float> sums;
-  std::vector<std::size_t> summed;          // The rows that have sums.
-  std::vector<const float*> gradient_rows;  // By row of a piece.
-  std::vector<float> row_sum_squares;
-  std::vector<std::uint32_t> slots;
-};
-
 class UpdateShare {
  public:
   // Collects what `parts` have for `own`, in arrival order. The parts must live until Apply.
@@ -54,13 +45,14 @@ class UpdateShare {
   struct Steps {
     std::uint64_t step = 0;  // The training step.
     ThreadPool& pool;
-    SumScratch& scratch;
   };
   // One optimizer step, or the image, for every touched row that is not in `skipped`; how many they
   // are. The ids of a ZCH table get their rows here; gradients of those that get none are dropped.
   absl::StatusOr<std::size_t> Apply(OwnSlice& own, const RowIntervals& skipped, const Steps& steps);
 
  private:
+  struct Scratch;  // Memory of a thread, which one update after the other uses.
+
   void Collect(const OwnSlice& own, TableParts parts);
   template <typename Has>
   void CollectRows(const UpdatePart& part, std::uint32_t first_gradient, const Has& has);
@@ -76,7 +68,7 @@ class UpdateShare {
   // Rows with one gradient are stepped with where it lies, without a sum.
   bool StepsInPlace() const;
   std::size_t CollectInPlace(const OwnSlice& own, std::size_t first, std::size_t end,
-                             std::size_t sums_max, SumScratch& scratch) const;
+                             std::size_t sums_max, Scratch& scratch) const;
   absl::Status StepRowsInPlace(OwnSlice& own, std::size_t begin, std::size_t end,
                                const Steps& steps) const;
   // Rows that are summed before they are stepped: a thread's share stays in its cache.
