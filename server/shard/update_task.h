@@ -57,7 +57,7 @@ class UpdateTask : public DecisionTask {
     TableShard* shard = nullptr;  // The table's copy of `group`.
     absl::InlinedVector<const UpdatePart*, 2> parts;
     absl::InlinedVector<std::uint32_t, 2> part_indices;
-    std::size_t first_share = 0;  // Of the devices' shares; one for each slice follows it.
+    std::size_t first_share = 0;  // The devices have a share for each slice from it on.
     std::size_t ids = 0;
     std::size_t expected = 0;            // Ids times columns.
     std::atomic<std::size_t> found = 0;  // Relaxed: the agreement orders it.
@@ -124,7 +124,7 @@ class UpdateTask : public DecisionTask {
   std::vector<TableWork> table_work_;  // Memory of work_.
   absl::flat_hash_map<const TableShard*, TableWork*> work_of_;
   std::size_t numbers_ = 0;  // To be stepped, on all devices; of a step: 0.
-  std::size_t shares_ = 0;   // Of a device, at most.
+  std::size_t shares_ = 0;   // A device's, at most.
 
   // A part's table, and its copy of the part's replica group.
   struct PartPlace {
@@ -139,7 +139,7 @@ class UpdateTask : public DecisionTask {
   // Calls `run` for every table that the device has a slice of.
   absl::Status RunTables(std::uint32_t device,
                          absl::FunctionRef<absl::Status(TableWork& work)> run);
-  // What a device has prepared for its slices of a table, in their order.
+  // A device's shares of a table, by slice.
   std::span<UpdateShare> SharesOf(const TableWork& work, std::uint32_t device);
   absl::Status Prepare(std::uint32_t device);
   absl::Status PrepareTable(TableWork& work, std::uint32_t device);

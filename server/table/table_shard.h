@@ -121,7 +121,7 @@ class TableShard {
   bool has_released() const;
   // By (column_begin, row_begin).
   OwnSlices slices(std::uint32_t device) { return OwnSlices(by_device_[device].slices); }
-  // Of any device, at most.
+  // The most slices that a device has.
   std::size_t device_slices_max() const { return device_slices_max_; }
   // The hyper-parameters in force on `device`.
   const TableSpec& spec(std::uint32_t device) const { return by_device_[device].own->spec; }

@@ -88,7 +88,7 @@ struct UpdateShare::Scratch {
     return scratch;
   }
 
-  std::vector<float> sums;                  // Of gradients.
+  std::vector<float> sums;
   std::vector<std::size_t> summed;          // The rows that have sums.
   std::vector<const float*> gradient_rows;  // By row of a piece.
   std::vector<float> row_sum_squares;
