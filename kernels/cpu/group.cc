@@ -77,8 +77,6 @@ void SortPositions(std::span<const std::int64_t> ids, std::int64_t lowest, std::
 }  // namespace
 
 void GroupIds(std::span<const std::int64_t> ids, Grouping& grouping) {
-  grouping.ids.clear();
-  grouping.offsets.clear();
   grouping.positions.resize(ids.size());
   if (std::is_sorted(ids.begin(), ids.end())) {
     std::iota(grouping.positions.begin(), grouping.positions.end(), std::uint32_t{0});
@@ -92,13 +90,23 @@ void GroupIds(std::span<const std::int64_t> ids, Grouping& grouping) {
       SortPositions(ids, *lowest, key_bits, grouping.wide, grouping.positions);
     }
   }
+  // What is written for a position that begins no segment, the next one replaces: a branch would be
+  // predicted wrong for many a duplicate.
+  grouping.ids.resize(ids.size());
+  grouping.offsets.resize(ids.size() + 1);
+  std::size_t segments = 0;
+  std::int64_t last = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::int64_t id = ids[grouping.positions[i]];
-    if (!grouping.ids.empty() && grouping.ids.back() == id) continue;
-    grouping.ids.push_back(id);
-    grouping.offsets.push_back(static_cast<std::uint32_t>(i));
+    const bool begins = i == 0 || id != last;
+    grouping.ids[segments] = id;
+    grouping.offsets[segments] = static_cast<std::uint32_t>(i);
+    segments += begins ? 1 : 0;
+    last = id;
   }
-  grouping.offsets.push_back(static_cast<std::uint32_t>(ids.size()));
+  grouping.ids.resize(segments);
+  grouping.offsets.resize(segments + 1);
+  grouping.offsets.back() = static_cast<std::uint32_t>(ids.size());
 }
 
 void ExpandBags(std::span<const std::uint32_t> lengths, std::span<std::uint32_t> bag_of,
