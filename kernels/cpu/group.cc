@@ -90,8 +90,8 @@ void GroupIds(std::span<const std::int64_t> ids, Grouping& grouping) {
       SortPositions(ids, *lowest, key_bits, grouping.wide, grouping.positions);
     }
   }
-  // What is written for a position that begins no segment, the next one replaces: a branch would be
-  // predicted wrong for many a duplicate.
+  // Every position is written as if it began a segment, and the next one replaces it where it did
+  // not: a branch would be predicted wrong for many a duplicate.
   grouping.ids.resize(ids.size());
   grouping.offsets.resize(ids.size() + 1);
   std::size_t segments = 0;
