@@ -123,7 +123,7 @@ void UpdateTask::Run(std::uint32_t device) {
   ThreadPool& pool = this->device(device).pool;
   pool.KeepOut(ReceivingThreads(device));
   const auto all_again = absl::MakeCleanup([&pool] { pool.KeepOut(0); });
-  // Once for the device: a table with several slices there uses several.
+  // By one thread, before the tables use theirs side by side.
   std::vector<UpdateShare>& shares = this->device(device).update_shares;
   if (shares.size() < shares_) shares.resize(shares_);
   if (!AgreeToApply(device, Prepare(device)) || !WriteDown(device)) return;
@@ -165,9 +165,8 @@ absl::Status UpdateTask::RunTables(std::uint32_t device,
   return RunSideBySide(own.pool, ids, [&](std::size_t table) { return run(*here[table]); });
 }
 
-std::span<UpdateShare> UpdateTask::SharesOf(const TableWork& work, std::uint32_t device) {
-  return std::span(this->device(device).update_shares)
-      .subspan(work.first_share, work.shard->slices(device).size());
+UpdateShare* UpdateTask::SharesOf(const TableWork& work, std::uint32_t device) {
+  return this->device(device).update_shares.data() + work.first_share;
 }
 
 absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device) {
@@ -180,7 +179,7 @@ absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device) {
   }
   if (checks_finite()) EMBLA_RETURN_IF_ERROR(CheckFinite(work, device));
   std::size_t found = 0;
-  UpdateShare* share = SharesOf(work, device).data();
+  UpdateShare* share = SharesOf(work, device);
   for (const OwnSlice& own : shard.slices(device)) {
     const absl::Status prepared =
         share->Prepare(shard.spec(device), own, work.parts, batch().wire_dtype);
@@ -301,7 +300,7 @@ void UpdateTask::RecordTable(TableWork& work, std::uint32_t device) {
 absl::Status UpdateTask::StepRows(TableWork& work, std::uint32_t device) {
   // A row once, however many slices its columns are in.
   std::size_t rows = 0;
-  UpdateShare* share = SharesOf(work, device).data();
+  UpdateShare* share = SharesOf(work, device);
   for (OwnSlice& own : work.shard->slices(device)) {
     EMBLA_ASSIGN_OR_RETURN(const std::size_t stepped,
                            share++->Apply(own, work.Skipped(own.columns()),

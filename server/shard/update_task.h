@@ -139,8 +139,8 @@ class UpdateTask : public DecisionTask {
   // Calls `run` for every table that the device has a slice of.
   absl::Status RunTables(std::uint32_t device,
                          absl::FunctionRef<absl::Status(TableWork& work)> run);
-  // A device's shares of a table, by slice.
-  std::span<UpdateShare> SharesOf(const TableWork& work, std::uint32_t device);
+  // The first of a device's shares of a table: one for each slice, in their order.
+  UpdateShare* SharesOf(const TableWork& work, std::uint32_t device);
   absl::Status Prepare(std::uint32_t device);
   absl::Status PrepareTable(TableWork& work, std::uint32_t device);
   absl::Status CheckFinite(const TableWork& work, std::uint32_t device) const;
