@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "server/journal/copied_record.h"
 #include "server/journal/record_bytes.h"
 #include "server/journal/update_record.h"
@@ -34,6 +35,7 @@ class Encoder {
     out_.PutBytes(EncodePlanDeltaRecord(installed.self, DeltaBetween(Plan(), *installed.plan)));
     return JournalKind::kPlanDelta;
   }
+  JournalKind operator()(const DecidedBefore&) const { return JournalKind::kBefore; }
   JournalKind operator()(const auto& of_copy) const {
     PutCopied(of_copy, out_);
     return JournalKind::kCopied;
@@ -42,6 +44,12 @@ class Encoder {
  private:
   RecordWriter& out_;
 };
+
+absl::StatusOr<Decision> DecodeDecidedBefore(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return DecidedBefore();
+  return absl::DataLossError(
+      absl::StrCat("a record of what was decided before has ", bytes.size(), " bytes, not 0"));
+}
 
 }  // namespace
 
@@ -54,6 +62,7 @@ DecisionRecord EncodeDecision(const Decision& decision, std::shared_ptr<const vo
 
 bool IsDecision(JournalKind kind) {
   return kind == JournalKind::kUpdate || kind == JournalKind::kStep ||
+         kind == JournalKind::kBefore ||
          kind == JournalKind::kCopied || kind == JournalKind::kAveraged ||
          kind == JournalKind::kSweep || kind == JournalKind::kClosedSessions ||
          kind == JournalKind::kPlan || kind == JournalKind::kPlanDelta;
@@ -63,6 +72,7 @@ absl::StatusOr<Decision> DecodeDecision(JournalKind kind, std::span<const std::b
                                         const Plan& before) {
   if (kind == JournalKind::kUpdate) return DecodeUpdateRecord(bytes);
   if (kind == JournalKind::kStep) return DecodeStepRecord(bytes);
+  if (kind == JournalKind::kBefore) return DecodeDecidedBefore(bytes);
   if (kind == JournalKind::kAveraged) return DecodeAveragedRecord(bytes);
   if (kind == JournalKind::kSweep) return DecodeSweepRecord(bytes);
   if (kind == JournalKind::kClosedSessions) return DecodeClosedSessionsRecord(bytes);

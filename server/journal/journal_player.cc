@@ -116,12 +116,11 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
     case JournalKind::kClosedSessions:
     case JournalKind::kUpdate:
     case JournalKind::kStep:
+    case JournalKind::kBefore:
     case JournalKind::kCopied:
     case JournalKind::kAveraged:
     case JournalKind::kSweep:
       return PlayDecision(kind, std::move(bytes));
-    case JournalKind::kMarker:
-      return absl::OkStatus();
     case JournalKind::kSync:
       return PlaySync(bytes.bytes());
     case JournalKind::kAdopted:

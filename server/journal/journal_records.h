@@ -21,7 +21,7 @@ enum class JournalKind : std::uint16_t {
   kProcess = 1,          // A process opened the log.
   kPlan = 2,             // Tables and hyper-parameters from here on, as older programs wrote it.
   kUpdate = 3,           // server/journal/update_record.h
-  kMarker = 4,           // No content: a caller waits for the records before it.
+  kBefore = 4,           // DecidedBefore; no content.
   kSync = 5,             // All that is here of replica groups is averaged. Written no more.
   kAdopted = 6,          // server/journal/unit_records.h, to the end
   kReserved = 7,         //

@@ -238,10 +238,6 @@ absl::Status NodeJournal::AppendPlan(const InstalledPlan& installed, Done done) 
       .status();
 }
 
-absl::Status NodeJournal::AppendMarker(Durability level, Done done) {
-  return AppendRecord(level, JournalKind::kMarker, {}, std::move(done));
-}
-
 // The control record that relies on it lies behind it, and is synced: no level is waited for.
 absl::Status NodeJournal::AppendAdopted(const UnitId& unit, UnitEpoch epoch) {
   return AppendRecord(Durability::kQueued, JournalKind::kAdopted, EncodeAdoptedUnit({unit, epoch}),

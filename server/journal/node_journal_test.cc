@@ -401,7 +401,8 @@ class Trial {
   void AwaitDurable() {
     std::promise<absl::Status> synced;
     const auto tell = [&synced](const absl::Status& status) { synced.set_value(status); };
-    ASSERT_THAT(subject_->journal().AppendMarker(Durability::kSynced, tell), IsOk());
+    ASSERT_THAT(subject_->journal().Append(DecidedBefore(), nullptr, Durability::kSynced, tell),
+                IsOk());
     ASSERT_THAT(synced.get_future().get(), IsOk());
   }
 

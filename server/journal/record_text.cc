@@ -28,8 +28,8 @@ const char* NameOf(JournalKind kind) {
       return "plan";
     case JournalKind::kUpdate:
       return "update";
-    case JournalKind::kMarker:
-      return "marker";
+    case JournalKind::kBefore:
+      return "before";
     case JournalKind::kSync:
     case JournalKind::kAveraged:
       return "averaged";
@@ -128,6 +128,7 @@ class Words {
     return absl::StrCat("node ", ToInt(installed.self), ", plan ", ToInt(installed.plan->version()),
                         ", tables: ", installed.plan->tables().size());
   }
+  std::string operator()(const DecidedBefore&) const { return {}; }
   std::string operator()(const DecidedSweep& sweep) const {
     return absl::StrCat(Table(sweep.table), ": ", sweep.rows.size(), " ranges of rows, at step ",
                         sweep.sweep.step);

@@ -169,8 +169,8 @@ absl::StatusOr<std::uint64_t> Snapshotter::Write(const NodeImages::Taken& taken,
     // A journal that ended before a position in the snapshot could give that number to another
     // record.
     if (status.ok()) {
-      constexpr auto kMarker = static_cast<std::uint16_t>(JournalKind::kMarker);
-      status = node_.log.WriteControl(kMarker, {}).status();
+      constexpr auto kBefore = static_cast<std::uint16_t>(JournalKind::kBefore);
+      status = node_.log.WriteControl(kBefore, {}).status();
     }
     if (status.ok()) status = (*writer)->Finish();
     journal_limit_.store(std::numeric_limits<std::uint64_t>::max(), std::memory_order_relaxed);

@@ -77,8 +77,8 @@ void ContributionTask::Run(std::uint32_t device) {
   if (!checked.ok()) return SetError(device, checked);
   replies_ = steps_->Take(*shard_, update_, *tables_, std::move(done_));
   if (node_.journal == nullptr || std::ranges::none_of(replies_, IsRepeated)) return;
-  // The record of its step may still be on its way.
-  const absl::Status appended = AppendMarker(node_.journal->LevelOf(durability_));
+  const absl::Status appended =
+      AppendToJournal(DecidedBefore(), node_.journal->LevelOf(durability_));
   for (TableSteps::Reply& reply : replies_) {
     if (IsRepeated(reply) && !appended.ok()) reply.result = appended;
   }

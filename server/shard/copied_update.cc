@@ -53,8 +53,7 @@ absl::Status CopiedUpdateTask::Decide(TableWork& work) {
 }
 
 absl::Status CopiedUpdateTask::Append() {
-  // The record of the first one may still be on its way when a repetition comes.
-  if (work_.front().applied_before) return AppendMarker(Level());
+  if (work_.front().applied_before) return AppendToJournal(DecidedBefore(), Level());
   return AppendToJournal(
       CopiedUpdate{work_.front().shard->id(), origin_.reign, origin_.order, batch()}, Level(),
       update_);

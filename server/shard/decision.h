@@ -96,7 +96,12 @@ struct InstalledPlan {
   NodeId self{};
 };
 
-using Decision = std::variant<DecidedUpdate, CopiedUpdate, CopiedRows, CopyConfirmed, CopyGone,
-                              DecidedSync, DecidedSweep, ClosedSessions, InstalledPlan>;
+// A request that was decided before, whose record may still be on its way: its answer waits for
+// this one, which lies behind.
+struct DecidedBefore {};
+
+using Decision =
+    std::variant<DecidedUpdate, CopiedUpdate, CopiedRows, CopyConfirmed, CopyGone, DecidedSync,
+                 DecidedSweep, ClosedSessions, InstalledPlan, DecidedBefore>;
 
 }  // namespace embla

@@ -22,8 +22,6 @@ class DecisionTask : public RequestTask {
   // those of Journal::Append.
   absl::Status AppendToJournal(const Decision& decision, Durability level,
                                std::shared_ptr<const void> memory = nullptr);
-  // The same where nothing is decided, but an earlier record may not be written yet.
-  absl::Status AppendMarker(Durability level);
 
   // Tells `done` of `result` when what was appended is written, or of the error; at once where
   // nothing was appended. Perhaps after the node is destroyed.
@@ -44,8 +42,6 @@ class DecisionTask : public RequestTask {
   const std::shared_ptr<LogTicket>& ticket() const { return ticket_; }
 
  private:
-  Journal::Done MakeTicket();
-
   std::shared_ptr<LogTicket> ticket_;  // Null: nothing was appended.
 };
 

@@ -272,18 +272,12 @@ class CountingJournal final : public Journal {
   absl::Status Append(const Decision& decision, std::shared_ptr<const void> /*memory*/,
                       Durability /*level*/, Done done) override {
     plans += std::holds_alternative<InstalledPlan>(decision) ? 1 : 0;
-    return Take(done);
-  }
-  absl::Status AppendMarker(Durability /*level*/, Done done) override { return Take(done); }
-  std::uint64_t position() const override { return 1; }
-  Durability LevelOf(TableDurability /*asked*/) const override { return Durability::kWritten; }
-  int plans = 0;
-
- private:
-  static absl::Status Take(const Done& done) {
     done(absl::OkStatus());
     return absl::OkStatus();
   }
+  std::uint64_t position() const override { return 1; }
+  Durability LevelOf(TableDurability /*asked*/) const override { return Durability::kWritten; }
+  int plans = 0;
 };
 
 // Hyper-parameters may change for ever; a copy that is so far behind gets the whole table anyway.

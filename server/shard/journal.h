@@ -41,8 +41,6 @@ class Journal {
   // Appends, synced, and blocks until `done` is told. After an error the record may or may not be
   // in the log: the same again is safe for plans and closed sessions.
   absl::Status Write(const Decision& decision);
-  // Tells of all that was appended before. Errors as for Append.
-  virtual absl::Status AppendMarker(Durability level, Done done) = 0;
   // The level for decisions about a table that asks for `asked`; kNone: its rows are not written.
   virtual Durability LevelOf(TableDurability asked) const = 0;
   // Number of the next record, which rises: what a device has done lies before it, when the device

@@ -41,7 +41,8 @@ absl::Status ProbeTask::Look() {
   ack_.life = copy_->life();
   ack_.early_max = CopyInbox::kEarlyMax;
   const bool is_written = node_.journal == nullptr || inbox_->IsWritten(reign_, ack_.order);
-  return is_written ? absl::OkStatus() : AppendMarker(node_.journal->LevelOf(durability_));
+  if (is_written) return absl::OkStatus();
+  return AppendToJournal(DecidedBefore(), node_.journal->LevelOf(durability_));
 }
 
 void ProbeTask::Finish() {

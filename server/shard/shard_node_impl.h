@@ -133,6 +133,7 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
   void ApplyAgain(const DecidedSweep& sweep, Buffer keep_alive, AppliedDone done);
   void ApplyAgain(const ClosedSessions& closed, Buffer keep_alive, AppliedDone done);
   void ApplyAgain(InstalledPlan installed, Buffer keep_alive, AppliedDone done);
+  void ApplyAgain(const DecidedBefore& before, Buffer keep_alive, AppliedDone done);
   // The copy that `message` is for. Else it is answered: there is none.
   const NodeTable* FindCopy(const NodeTables& tables, const ReplicaMessage& message,
                             const ReplicaDone& done) const;

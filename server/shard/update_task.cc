@@ -238,8 +238,7 @@ absl::Status UpdateTask::AppendDecided() {
     for (const UpdatePart* const part : work.parts) decided.batch.parts.push_back(*part);
   }
   if (decided.tables.empty() && !repeats) return absl::OkStatus();
-  // A repeated update waits for a marker: the record of the first one may not be durable yet.
-  return decided.tables.empty() ? AppendMarker(Level())
+  return decided.tables.empty() ? AppendToJournal(DecidedBefore(), Level())
                                 : AppendToJournal(std::move(decided), Level(), update_);
 }
 

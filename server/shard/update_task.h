@@ -103,7 +103,7 @@ class UpdateTask : public DecisionTask {
   // FailedPrecondition: another node orders the updates of the replicated table.
   static absl::Status CheckLeads(const NodeTable& table);
   absl::StatusOr<bool> IsApplied(const TableWork& work) const;
-  // Appends the decisions of all tables as one record; a marker where all of it was applied before.
+  // Appends the decisions of all tables as one record.
   absl::Status AppendDecided();
   // The highest level of the update's tables. Requires: there is a journal.
   Durability Level() const;
