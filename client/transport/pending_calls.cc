@@ -8,6 +8,7 @@
 namespace embla::client {
 
 FinishedCall PendingCalls::Finish(Pending pending, absl::Status status) {
+  if (pending.seal != nullptr) pending.seal->Break();
   return {std::move(pending.request.done),
           {std::move(status), pending.sent_bytes, pending.received_bytes}};
 }
@@ -20,10 +21,12 @@ absl::Status PendingCalls::CheckRows(const Pending& pending) {
 }
 
 void PendingCalls::Add(std::uint64_t sequence, DataRequest request, std::size_t sent_bytes,
-                       std::optional<wire::SplitMessage> withheld) {
+                       std::optional<wire::SplitMessage> withheld,
+                       std::shared_ptr<wire::Seal> seal) {
   calls_.emplace(sequence, Pending{.request = std::move(request),
                                    .sent_bytes = sent_bytes,
-                                   .withheld = std::move(withheld)});
+                                   .withheld = std::move(withheld),
+                                   .seal = std::move(seal)});
 }
 
 std::byte* PendingCalls::PlaceRows(std::uint64_t sequence, std::size_t size) {

@@ -27,9 +27,10 @@ struct FinishedCall {
 
 class PendingCalls {
  public:
-  // `withheld`: the message of a request that was only asked for.
+  // `withheld`: the message of a request that was only asked for. `seal`: is broken when the call
+  // is over; may be null.
   void Add(std::uint64_t sequence, DataRequest request, std::size_t sent_bytes,
-           std::optional<wire::SplitMessage> withheld = std::nullopt);
+           std::optional<wire::SplitMessage> withheld, std::shared_ptr<wire::Seal> seal);
 
   // Memory for the next `size` bytes of rows of a call, which is not expired before Receive has
   // seen the whole message. Null: nobody waits for them.
@@ -56,6 +57,7 @@ class PendingCalls {
     bool too_many_rows = false;
     bool receiving = false;  // A message is being copied.
     std::optional<wire::SplitMessage> withheld;
+    std::shared_ptr<wire::Seal> seal;
   };
 
   static FinishedCall Finish(Pending pending, absl::Status status);

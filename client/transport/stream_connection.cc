@@ -167,8 +167,8 @@ bool StreamConnection::Stream::Receive() {
 class StreamConnection::Socket final : public FrameSocket::Owner {
  public:
   // `stream` has been offered it.
-  Socket(StreamConnection& connection, Stream& stream)
-      : connection_(connection), stream_(&stream) {}
+  Socket(StreamConnection& connection, Stream& stream, bool takes_seals)
+      : connection_(connection), stream_(&stream), takes_seals_(takes_seals) {}
 
   void set_socket(std::shared_ptr<FrameSocket> socket) { socket_ = std::move(socket); }
   // The node has taken the ticket, and the stream goes on.
@@ -191,6 +191,7 @@ class StreamConnection::Socket final : public FrameSocket::Owner {
   }
 
   PendingCalls& calls() { return calls_; }
+  bool takes_seals() const { return takes_seals_; }
   const std::shared_ptr<FrameSocket>& socket() const { return socket_; }
 
   absl::Status BeginFrame(std::string_view text, std::span<const wire::FrameArray> arrays,
@@ -204,6 +205,7 @@ class StreamConnection::Socket final : public FrameSocket::Owner {
  private:
   StreamConnection& connection_;  // Not owned; outlives this object.
   Stream* stream_;                // Null: it is over.
+  const bool takes_seals_;
   bool welcomed_ = false;
   std::shared_ptr<FrameSocket> socket_;
   PendingCalls calls_;
@@ -288,7 +290,7 @@ void StreamConnection::TakeOffer(Stream& stream, const wire::DataSocketOffer& of
   {
     MutexLock lock(mu_);
     if (closed_ || !stream.open()) return;
-    auto socket = std::make_unique<Socket>(*this, stream);
+    auto socket = std::make_unique<Socket>(*this, stream, offer.takes_seals);
     auto result = FrameSocket::Open(std::move(link), *socket, *options_.poller, kReplyTextBytesMax);
     if (!result.ok()) return;
     opened = *std::move(result);
@@ -345,27 +347,32 @@ SocketPtr StreamConnection::Send(DataRequest request) {
                  : Encode(call, request);
   const std::size_t sent_bytes = message.bytes();
   SocketPtr by_socket;
+  std::shared_ptr<wire::Seal> seal;
   {
     MutexLock lock(mu_);
     Stream* const stream = OpenStream();
     if (stream != nullptr) alarm_.NoLaterThan(request.deadline);
     if (Socket* const socket = OpenSocket(); socket != nullptr) {
       by_socket = socket->socket();
-      socket->calls().Add(call.sequence, std::move(request), sent_bytes, std::move(withheld));
+      if (message.borrows && socket->takes_seals() && by_socket->Lends(sent_bytes)) {
+        seal = wire::Seal::Make();
+      }
+      socket->calls().Add(call.sequence, std::move(request), sent_bytes, std::move(withheld), seal);
     } else if (stream != nullptr) {
       // The node reads one message of a stream after the other, so it knows the session in time.
       if (!stream->has_written() && sent_bytes > kFirstMessageBytesMax) {
         stream->Write(wire::Join(wire::EncodeStreamLookup(
             {.sequence = ++last_sequence_}, ShowingLookup(request), {}, kFrameBytesMax)));
       }
-      stream->calls().Add(call.sequence, std::move(request), sent_bytes, std::move(withheld));
+      stream->calls().Add(call.sequence, std::move(request), sent_bytes, std::move(withheld),
+                          nullptr);
       stream->Write(wire::Join(message));
       return nullptr;
     }
   }
   // Not under the lock: replies come meanwhile. A socket that has broken has failed the call.
   if (by_socket != nullptr) {
-    by_socket->Send(wire::MakeFrame(message));
+    by_socket->Send(wire::MakeFrame(message, std::move(seal)));
     return by_socket;
   }
   request.done({.status = absl::UnavailableError("the connection was given up")});

@@ -13,6 +13,7 @@
 #include "core/base/buffer.h"
 #include "core/base/failpoint.h"
 #include "core/base/status_macros.h"
+#include "core/wire/callback_queue.h"
 
 namespace embla {
 namespace {
@@ -28,6 +29,20 @@ constexpr std::size_t kGatheredFramesMax = 8;
 // A unix socket takes so much before its sender has to wait, where net.core.wmem_max lets it: each
 // wait wakes two threads.
 constexpr int kSendBufferBytes = 1 << 20;
+// Shorter pieces, on the average, are copied by the kernel.
+constexpr std::size_t kLentPieceBytesMin = 4 << 10;
+// How long memory that was lent stays, at most, after it was read, while nothing is sent or comes.
+constexpr absl::Duration kLookFirst = absl::Milliseconds(100);
+constexpr absl::Duration kLookMax = absl::Seconds(2);
+
+// Keeps `frames` until the peer has read what `link` was sent, or has closed its end.
+void KeepUntilRead(std::shared_ptr<Link> link, std::shared_ptr<std::vector<wire::Frame>> frames,
+                   absl::Duration look) {
+  if (link->unread() == 0) return;
+  wire::RunLater(look, [link = std::move(link), frames = std::move(frames), look] {
+    KeepUntilRead(link, frames, std::min(2 * look, kLookMax));
+  });
+}
 
 absl::Status Broken(const char* what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
@@ -56,27 +71,47 @@ FrameSocket::FrameSocket(std::unique_ptr<Link> link, Owner& owner, Poller& polle
       staging_(kStagingBytes),
       is_ready_(link_->is_ready()) {}
 
-void FrameSocket::Outgoing::Own() {
+FrameSocket::~FrameSocket() {
+  if (DropRead()) return;
+  link_->Shutdown();
+  auto frames = std::make_shared<std::vector<wire::Frame>>();
+  MutexLock lock(mu_);
+  for (Lent& lent : lent_) frames->push_back(std::move(lent.frame));
+  KeepUntilRead(std::move(link_), std::move(frames), kLookFirst);
+}
+
+wire::Frame FrameSocket::Outgoing::Own() {
   wire::Frame rest;
   std::size_t skip = sent;
   const std::size_t head = std::min(skip, frame.head.size());
   rest.head = frame.head.substr(head);
   skip -= head;
-  Buffer pieces = Buffer::Allocate(frame.bytes() - sent - rest.head.size());
+  std::span<const grpc::Slice> copied = frame.pieces;
+  if (frame.seal != nullptr) copied = copied.first(copied.size() - 1);
+  std::size_t bytes = 0;
+  for (const grpc::Slice& piece : copied) bytes += piece.size();
+  Buffer pieces = Buffer::Allocate(bytes - std::min(skip, bytes));
   std::byte* end = pieces.data();
-  for (const grpc::Slice& piece : frame.pieces) {
+  for (const grpc::Slice& piece : copied) {
     const std::size_t skipped = std::min(skip, piece.size());
+    const std::size_t left = piece.size() - skipped;
     skip -= skipped;
-    std::memcpy(end, piece.begin() + skipped, piece.size() - skipped);
-    end += piece.size() - skipped;
+    is_forgotten ? std::memset(end, 0, left) : std::memcpy(end, piece.begin() + skipped, left);
+    end += left;
   }
-  rest.pieces.push_back(wire::SliceOf(std::move(pieces)));
-  frame = std::move(rest);
-  sent = 0;
+  if (!pieces.empty()) rest.pieces.push_back(wire::SliceOf(std::move(pieces)));
+  if (frame.seal != nullptr) rest.pieces.push_back(frame.pieces.back());
+  rest.seal = frame.seal;
+  sent = skip;  // Of the seal.
+  return std::exchange(frame, std::move(rest));
 }
 
 void FrameSocket::Send(wire::Frame frame) {
   Outgoing outgoing{.frame = std::move(frame)};
+  const std::size_t bytes = outgoing.frame.bytes();
+  outgoing.is_lent = Lends(bytes) && bytes >= kLentPieceBytesMin * outgoing.frame.pieces.size() &&
+                     (!outgoing.frame.borrows || outgoing.frame.seal != nullptr);
+  if (outgoing.is_lent) outgoing.frame.borrows = false;  // It is as good as lent.
   bool sends = BeginSend(outgoing);
   if (!sends && outgoing.frame.borrows) {
     outgoing.Own();  // It has to wait for others.
@@ -219,6 +254,7 @@ absl::Status FrameSocket::ReceiveAndSend(std::uint32_t events) {
 }
 
 absl::Status FrameSocket::Receive() {
+  DropRead();
   bool more = true;
   for (int i = 0; i < kReceivesMax && more; ++i) {
     EMBLA_RETURN_IF_ERROR(TakeStaged());
@@ -301,7 +337,7 @@ void FrameSocket::Flush() {
         }
       }
       sending_ = false;
-      if (!closed_.ok()) dropped.swap(queue_);
+      if (!closed_.ok()) dropped = TakeQueue();
       // The poller's thread left it to this one to tell.
       tell = !closed_.ok() && !told_;
       told_ = told_ || tell;
@@ -316,10 +352,14 @@ void FrameSocket::SendSome(std::size_t& finished) {
   std::array<iovec, kPiecesMax> pieces;
   std::size_t count = 0;
   std::size_t bytes = 0;
+  bool lends = false;
   {
     MutexLock lock(mu_);
     if (!closed_.ok() || queue_.empty()) return;
+    if (IsTakenBack(queue_.front())) Forget(queue_.front());
+    lends = queue_.front().is_lent;
     for (const Outgoing& outgoing : queue_) {
+      if (outgoing.is_lent != lends || IsTakenBack(outgoing)) break;
       std::size_t skip = outgoing.sent;
       const auto add = [&](const void* data, std::size_t size) {
         const std::size_t skipped = std::min(skip, size);
@@ -335,24 +375,35 @@ void FrameSocket::SendSome(std::size_t& finished) {
       if (count == kPiecesMax) break;
     }
   }
-  const ssize_t result = link_->Send(std::span(pieces).first(count));
+  const auto all_pieces = std::span(pieces).first(count);
+  const ssize_t result = lends ? link_->Lend(all_pieces) : link_->Send(all_pieces);
   const int error = result < 0 ? errno : 0;
+  if (error == EOPNOTSUPP && lends) return CannotLend();
   std::size_t sent = result < 0 ? 0 : static_cast<std::size_t>(result);
   const bool all = sent == bytes;
   std::vector<wire::Frame> done;  // Freed outside the lock.
   MutexLock lock(mu_);
   while (sent > 0) {
     Outgoing& first = queue_.front();
-    const std::size_t left = first.frame.bytes() - first.sent;
-    if (sent < left) {
-      first.sent += sent;
-      break;
+    const std::size_t now = std::min(first.frame.bytes() - first.sent, sent);
+    sent -= now;
+    first.sent += now;
+    sent_bytes_ += now;
+    if (first.sent < first.frame.bytes()) break;
+    ++finished;
+    if (lends) {
+      lent_.push_back({sent_bytes_, std::move(first.frame)});
+    } else {
+      done.push_back(std::move(first.frame));
     }
-    sent -= left;
-    done.push_back(std::move(first.frame));
     queue_.pop_front();
   }
-  finished = done.size();
+  if (lends && !lent_.empty() && next_look_ == absl::ZeroDuration()) {
+    next_look_ = kLookFirst;
+    wire::RunLater(next_look_, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->LookForRead();
+    });
+  }
   if (all || error == EINTR) return;
   blocked_ = true;
   if (error == 0 || error == EAGAIN) {
@@ -362,13 +413,60 @@ void FrameSocket::SendSome(std::size_t& finished) {
   }
 }
 
+void FrameSocket::Forget(Outgoing& first) {
+  const std::size_t left = first.frame.bytes() - first.sent;
+  first.is_forgotten = true;
+  lent_.push_back({sent_bytes_ + left, first.Own()});
+}
+
+void FrameSocket::CannotLend() {
+  MutexLock lock(mu_);
+  Outgoing& first = queue_.front();
+  first.is_lent = false;
+  // A copy of the seal would not say what becomes of the memory before it.
+  if (first.sent == 0 || first.frame.seal == nullptr) return;
+  blocked_ = true;
+  Shutdown();
+}
+
+bool FrameSocket::DropRead() {
+  std::vector<wire::Frame> read;  // Freed outside the lock.
+  MutexLock lock(mu_);
+  if (lent_.empty()) return true;
+  // Of the bytes so far, at most the last ones, as many as all that is unread, have not been read.
+  const std::size_t unread = link_->unread();
+  while (!lent_.empty() && unread <= sent_bytes_ && lent_.front().end <= sent_bytes_ - unread) {
+    read.push_back(std::move(lent_.front().frame));
+    lent_.pop_front();
+  }
+  return lent_.empty();
+}
+
+void FrameSocket::LookForRead() {
+  const bool is_over = DropRead();
+  MutexLock lock(mu_);
+  next_look_ = is_over ? absl::ZeroDuration() : std::min(2 * next_look_, kLookMax);
+  if (is_over) return;
+  wire::RunLater(next_look_, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->LookForRead();
+  });
+}
+
+std::deque<FrameSocket::Outgoing> FrameSocket::TakeQueue() {
+  if (!queue_.empty() && queue_.front().is_lent && queue_.front().sent > 0) {
+    lent_.push_back({sent_bytes_, std::move(queue_.front().frame)});
+    queue_.pop_front();
+  }
+  return std::exchange(queue_, {});
+}
+
 void FrameSocket::Close(const absl::Status& why) {
   std::deque<Outgoing> dropped;
   {
     MutexLock lock(mu_);
     closed_ = why;
     if (sending_ || told_) return;  // Flush uses the queue, and tells.
-    dropped.swap(queue_);
+    dropped = TakeQueue();
     told_ = true;
   }
   owner_.OnClosed(why);

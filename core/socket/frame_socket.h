@@ -5,6 +5,10 @@
 // takes the bytes at once, and what is left over on the poller's. What the poller's thread sends
 // while it receives goes together, when there is nothing more to receive.
 //
+// Long frames are lent to the kernel where the link lends (link.h): they stay here, unchanged,
+// until the peer has read them, also after the connection. One that borrows is lent if it has a
+// seal (core/wire/seal.h), which its sender breaks before the memory changes.
+//
 // Failpoint: frame_socket.receive, before each receipt.
 #pragma once
 
@@ -18,6 +22,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "core/base/mutex.h"
 #include "core/socket/link.h"
 #include "core/socket/poller.h"
@@ -48,11 +53,14 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   static absl::StatusOr<std::shared_ptr<FrameSocket>> Open(std::unique_ptr<Link> link, Owner& owner,
                                                            Poller& poller,
                                                            std::size_t text_bytes_max);
+  ~FrameSocket() override;
 
   // Frames are sent in the order of the calls, once the link is ready. Memory that a frame borrows
-  // is not read any more when Send returns: what the kernel does not take at once is copied. The
-  // owner must not hold a lock that OnSent takes.
+  // is not read any more when Send returns: what the kernel does not take at once is copied. Nobody
+  // changes the rest of it while the frame has it. The owner must not hold a lock that OnSent takes.
   void Send(wire::Frame frame);
+  // Whether a frame of so many bytes is lent, if it borrows nothing or has a seal.
+  bool Lends(std::size_t bytes) const { return bytes >= kLentBytesMin && link_->lends(); }
   // Takes one more frame. At first, and after each frame, none is taken until this is called;
   // EndFrame may call it.
   void Want();
@@ -71,12 +79,24 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   void OnEvents(std::uint32_t events) override;
 
  private:
+  // Shorter frames are copied by the kernel: a page costs it more to refer to than a part of one to
+  // copy.
+  static constexpr std::size_t kLentBytesMin = std::size_t{16} << 10;
+
   struct Outgoing {
     wire::Frame frame;
     std::size_t sent = 0;  // Bytes of it.
+    bool is_lent = false;  // If the link lends.
+    bool is_forgotten = false;  // Its arrays are zeros.
 
-    // Keeps a copy of what is not sent.
-    void Own();
+    // Keeps a copy of what is not sent; of a frame with a broken seal zeros in place of its arrays,
+    // whose memory may be gone. Returns the frame as it was.
+    wire::Frame Own();
+  };
+  // A frame whose memory the kernel may refer to.
+  struct Lent {
+    std::uint64_t end = 0;  // Bytes that had been sent when it was.
+    wire::Frame frame;
   };
 
   FrameSocket(std::unique_ptr<Link> link, Owner& owner, Poller& poller, std::size_t text_bytes_max);
@@ -102,9 +122,22 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   // Says how many frames are in the kernel's hands now.
   void SendSome(std::size_t& finished);
   void Close(const absl::Status& why);
+  // Whether `outgoing` has a seal that was broken before all of it was sent.
+  static bool IsTakenBack(const Outgoing& outgoing) {
+    return outgoing.frame.seal != nullptr && !outgoing.frame.seal->is_whole() &&
+           !outgoing.is_forgotten;
+  }
+  void Forget(Outgoing& first) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The first frame cannot be lent: it is copied by the kernel, or ends the connection.
+  void CannotLend();
+  // Takes what was not sent; what is lent of it stays.
+  std::deque<Outgoing> TakeQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Lets go of what was lent and has been read, now and, while anything is lent, again and again.
+  void LookForRead();
+  bool DropRead();
   void Watch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const std::unique_ptr<Link> link_;
+  std::unique_ptr<Link> link_;  // Null in the destructor only.
   Owner& owner_;    // Not owned; outlives OnClosed.
   Poller& poller_;  // Not owned; outlives this object.
 
@@ -127,6 +160,9 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   bool told_ ABSL_GUARDED_BY(mu_) = false;      // OnClosed.
   absl::Status closed_ ABSL_GUARDED_BY(mu_);    // Not OK: why.
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
+  std::uint64_t sent_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<Lent> lent_ ABSL_GUARDED_BY(mu_);           // The oldest first.
+  absl::Duration next_look_ ABSL_GUARDED_BY(mu_) = {};   // 0: nobody looks again.
 };
 
 }  // namespace embla

@@ -1,12 +1,18 @@
 #include "core/socket/link.h"
 
+#include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -98,6 +104,18 @@ void NoticeLoss(int number) {
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
 }
 
+bool IsUnixSocket(int number) {
+  int domain = 0;
+  socklen_t size = sizeof(domain);
+  return ::getsockopt(number, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
+}
+
+// Whether the kernel, or a filter of its calls, knows nothing of what was asked.
+bool RefusesAll(int error) { return error == ENOSYS || error == EPERM || error == EINVAL; }
+
+// As large as the kernel lets any user have one: pages of a frame of 1 MiB.
+constexpr int kPipeBytes = 1 << 20;
+
 absl::Status Broken(const char* what, int error) {
   return absl::UnavailableError(
       absl::StrCat(what, ": ", error == 0 ? "the peer closed the connection" : strerror(error)));
@@ -131,7 +149,11 @@ std::unique_ptr<Link> Link::FromClient(FileDescriptor socket, const TlsContext& 
 }
 
 Link::Link(FileDescriptor socket, Greeting greeting, const TlsContext& tls, ExpectedPeer peer)
-    : socket_(std::move(socket)), greeting_(greeting), expected_(std::move(peer)), tls_(tls) {
+    : socket_(std::move(socket)),
+      greeting_(greeting),
+      expected_(std::move(peer)),
+      tls_(tls),
+      lends_(tls == nullptr && IsUnixSocket(number())) {
   if (greeting_ != Greeting::kNone) NoticeLoss(number());
 }
 
@@ -287,6 +309,98 @@ ssize_t Link::Send(std::span<const iovec> pieces) {
     }
   }
   return static_cast<ssize_t>(total);
+}
+
+ssize_t Link::Lend(std::span<const iovec> pieces) {
+  std::size_t skip = piped_;  // Of the first piece, of those that are not in the pipe.
+  std::span<const iovec> next = pieces;
+  const auto pass = [&] {
+    while (!next.empty() && skip >= next[0].iov_len) {
+      skip -= next[0].iov_len;
+      next = next.subspan(1);
+    }
+  };
+  pass();
+  std::size_t total = 0;
+  while (true) {
+    while (!next.empty() && lends()) {
+      const iovec first{.iov_base = static_cast<std::byte*>(next[0].iov_base) + skip,
+                        .iov_len = next[0].iov_len - skip};
+      // All pieces but one that has begun go together.
+      const bool is_whole = skip == 0;
+      const std::span<const iovec> taken = is_whole ? next : std::span(&first, 1);
+      const ssize_t count =
+          OpenPipe() ? ::vmsplice(pipe_end_.number(), taken.data(), taken.size(),
+                                  SPLICE_F_NONBLOCK)
+                     : -1;
+      if (count <= 0) {
+        if (RefusesAll(errno)) StopLending();
+        break;
+      }
+      piped_ += static_cast<std::size_t>(count);
+      skip += static_cast<std::size_t>(count);
+      pass();
+    }
+    if (piped_ == 0 && (total > 0 || next.empty())) return static_cast<ssize_t>(total);
+    if (piped_ == 0) {
+      errno = EOPNOTSUPP;
+      return -1;
+    }
+    const ssize_t sent = SendPiped();
+    if (sent < 0 && RefusesAll(errno)) {
+      StopLending();
+      errno = EOPNOTSUPP;
+      return total > 0 ? static_cast<ssize_t>(total) : -1;
+    }
+    if (sent < 0) return total > 0 ? static_cast<ssize_t>(total) : sent;
+    total += static_cast<std::size_t>(sent);
+  }
+}
+
+// What is in the pipe was not sent.
+void Link::StopLending() {
+  lends_.store(false, std::memory_order_relaxed);
+  pipe_end_.Close();
+  pipe_begin_.Close();
+  piped_ = 0;
+}
+
+bool Link::OpenPipe() {
+  if (pipe_end_.is_open()) return true;
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;  // Too many are open, for now.
+  pipe_begin_ = FileDescriptor(ends[0]);
+  pipe_end_ = FileDescriptor(ends[1]);
+  // Where it stays smaller, frames go in more steps.
+  static_cast<void>(::fcntl(ends[0], F_SETPIPE_SZ, kPipeBytes));
+  return true;
+}
+
+ssize_t Link::SendPiped() {
+  // splice has no MSG_NOSIGNAL.
+  sigset_t pipe, before;
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  const ssize_t sent = ::splice(pipe_begin_.number(), nullptr, number(), nullptr, piped_,
+                                SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+  const int error = sent < 0 ? errno : EAGAIN;
+  // It may have been raised by the second half of what was to be sent.
+  if (sent < static_cast<ssize_t>(piped_) && ::sigismember(&before, SIGPIPE) == 0) {
+    const timespec now{};
+    static_cast<void>(::sigtimedwait(&pipe, nullptr, &now));
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (sent > 0) piped_ -= static_cast<std::size_t>(sent);
+  errno = error;
+  return sent > 0 ? sent : -1;
+}
+
+std::size_t Link::unread() const {
+  int bytes = 0;
+  // What the kernel counts for a piece is more than its bytes.
+  if (::ioctl(number(), SIOCOUTQ, &bytes) == 0) return static_cast<std::size_t>(bytes);
+  return std::numeric_limits<std::size_t>::max();
 }
 
 bool Link::HasReceived() {

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -57,6 +58,14 @@ class Link {
   ssize_t Receive(std::span<const iovec> pieces);
   // After EAGAIN the next call has to begin with the same bytes, and may have more behind them.
   ssize_t Send(std::span<const iovec> pieces);
+  // Whether Lend saves a copy: on a unix socket in the clear, unless the kernel has refused.
+  bool lends() const { return lends_.load(std::memory_order_relaxed); }
+  // The same as Send, but the kernel refers to the pages in place of copying them (vmsplice): their
+  // bytes stay as they are until unread() says that the peer has them. What is not sent goes on by
+  // Lend, or, after EOPNOTSUPP, by Send: the kernel, or this memory, does not do for it.
+  ssize_t Lend(std::span<const iovec> pieces);
+  // No fewer bytes than the peer has not read of what it was sent. Requires: lends() was true.
+  std::size_t unread() const;
   // Bytes have been received that no event will tell of.
   bool HasReceived();
 
@@ -69,6 +78,10 @@ class Link {
   };
 
   Link(FileDescriptor socket, Greeting greeting, const TlsContext& tls, ExpectedPeer peer);
+  bool OpenPipe();
+  void StopLending();
+  // Moves bytes from the pipe to the socket, like send.
+  ssize_t SendPiped();
   absl::StatusOr<std::uint32_t> Greet();
   absl::StatusOr<std::uint32_t> ShakeHands();
 
@@ -78,6 +91,10 @@ class Link {
   const TlsContext tls_;
   std::size_t greeted_ = 0;  // Bytes of kHello.
   bool is_ready_ = false;
+  std::atomic<bool> lends_;  // Relaxed: Lend sends in any case.
+  // By which pages get into the socket; what is in it is not sent. The sending thread's.
+  FileDescriptor pipe_end_, pipe_begin_;
+  std::size_t piped_ = 0;  // Bytes in it.
   // OpenSSL's objects are for one thread at a time.
   Mutex mu_;
   std::unique_ptr<ssl_st, FreeSsl> ssl_ ABSL_GUARDED_BY(mu_);  // Null: plaintext.

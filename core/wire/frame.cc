@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
@@ -43,7 +44,7 @@ Frame MakeFrame(std::string_view text) {
   return frame;
 }
 
-Frame MakeFrame(const SplitMessage& message) {
+Frame MakeFrame(const SplitMessage& message, std::shared_ptr<Seal> seal) {
   std::string prefix;  // The submessage's tag and length.
   Frame frame;
   frame.borrows = message.borrows;
@@ -58,6 +59,12 @@ Frame MakeFrame(const SplitMessage& message) {
     for (const LargeField& piece : field) {
       if (piece.slice.size() > 0) frame.pieces.push_back(piece.slice);
     }
+  }
+  if (seal != nullptr) {
+    const std::span<const std::byte> bytes = seal->bytes();
+    arrays.push_back({Seal::kArray, static_cast<std::uint32_t>(bytes.size())});
+    frame.pieces.push_back(SliceOf(bytes, seal));
+    frame.seal = std::move(seal);
   }
   EMBLA_CHECK(arrays.size() <= kFrameArraysMax);
   if (message.number != 0) AppendDelimited(message.number, message.small.size(), prefix);

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/wire/large_fields.h"
+#include "core/wire/seal.h"
 
 namespace embla::wire {
 
@@ -34,13 +36,14 @@ struct Frame {
   std::string head;                 // Everything before the arrays.
   std::vector<grpc::Slice> pieces;  // The arrays, one after the other.
   bool borrows = false;             // See SplitMessage.
+  std::shared_ptr<Seal> seal;       // Its memory is the last piece; null: there is none.
 
   std::size_t bytes() const;
 };
 // A frame whose text is `text`, without arrays.
 Frame MakeFrame(std::string_view text);
 // Requires: each field has less than 4 GiB, and at most kFrameArraysMax of them are not empty.
-Frame MakeFrame(const SplitMessage& message);
+Frame MakeFrame(const SplitMessage& message, std::shared_ptr<Seal> seal = nullptr);
 
 // Takes the bytes of a connection apart.
 class FrameReader {

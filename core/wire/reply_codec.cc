@@ -154,7 +154,7 @@ absl::Status Fill(const v1::StreamReply& envelope, const v1::LookupReply* lookup
   } else if (envelope.has_data_socket()) {
     reply.kind = StreamReply::Kind::kOffer;
     const v1::DataSocket& offer = envelope.data_socket();
-    reply.offer = {offer.address(), offer.ticket(), offer.by_port()};
+    reply.offer = {offer.address(), offer.ticket(), offer.by_port(), offer.takes_seals()};
   } else {
     return absl::InvalidArgumentError("malformed message: a reply with neither result nor error");
   }
@@ -209,6 +209,7 @@ SplitMessage EncodeStreamOffer(const DataSocketOffer& offer) {
   socket.set_address(offer.address);
   socket.set_ticket(offer.ticket);
   socket.set_by_port(offer.by_port);
+  socket.set_takes_seals(offer.takes_seals);
   return {.envelope = envelope.SerializeAsString(), .small = {}, .fields = {}};
 }
 

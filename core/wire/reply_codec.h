@@ -54,6 +54,7 @@ struct DataSocketOffer {
   std::string address;   // A unix socket's.
   std::string ticket;    // kTicketBytes.
   bool by_port = false;  // The node's port takes it as well.
+  bool takes_seals = false;  // Frames may end with one (seal.h).
 };
 inline constexpr std::size_t kTicketBytes = 32;
 SplitMessage EncodeStreamOffer(const DataSocketOffer& offer);

@@ -287,7 +287,10 @@ TEST(ReplyCodecDecode, AFrameIsTheReplyThatItsMessageIs) {
 
 TEST(ReplyCodecDecode, AnOfferComesAsMessageAndAsFrame) {
   const DataSocketOffer offer{
-      .address = "@embla-77", .ticket = std::string(kTicketBytes, 't'), .by_port = true};
+      .address = "@embla-77",
+      .ticket = std::string(kTicketBytes, 't'),
+      .by_port = true,
+      .takes_seals = true};
   const SplitMessage message = EncodeStreamOffer(offer);
   for (const auto& decoded : {DecodeWhole(message), FramedReply().Decode(MakeFrame(message))}) {
     ASSERT_THAT(decoded, IsOk());
@@ -296,6 +299,7 @@ TEST(ReplyCodecDecode, AnOfferComesAsMessageAndAsFrame) {
     EXPECT_EQ(decoded->reply.offer.address, offer.address);
     EXPECT_EQ(decoded->reply.offer.ticket, offer.ticket);
     EXPECT_TRUE(decoded->reply.offer.by_port);
+    EXPECT_TRUE(decoded->reply.offer.takes_seals);
   }
   v1::StreamReply generated;
   ASSERT_TRUE(generated.ParseFromString(Flatten(Join(message))));

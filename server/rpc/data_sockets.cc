@@ -220,6 +220,7 @@ wire::DataSocketOffer DataSockets::OfferToPeer(std::optional<Identity> caller) {
 
 wire::DataSocketOffer DataSockets::Offer(RequestStream& stream, const std::string& before) {
   wire::DataSocketOffer offer = MakeOffer();
+  offer.takes_seals = true;
   MutexLock lock(mu_);
   if (const auto found = offered_.find(before); found != offered_.end()) {
     // Its client has noticed the end of the socket before this end.

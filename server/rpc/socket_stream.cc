@@ -49,6 +49,9 @@ absl::Status SocketStream::BeginFrame(std::string_view text,
   wire::RequestMemory& memory = incoming.memory.emplace(context_.pool, array_bytes);
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const auto number = static_cast<int>(arrays[i].number);
+    const bool is_seal = i + 1 == arrays.size() && arrays[i].number == wire::Seal::kArray &&
+                         arrays[i].bytes == sizeof(incoming.seal);
+    if (is_seal) places[i] = reinterpret_cast<std::byte*>(&incoming.seal);
     if (!wire::IsArray(incoming.request.is_update, number)) continue;
     absl::StatusOr<std::byte*> place = memory.Place(number, arrays[i].bytes);
     if (!place.ok()) {
@@ -72,6 +75,10 @@ void SocketStream::Filled(std::size_t array, std::size_t filled) {
 absl::Status SocketStream::EndFrame() {
   if (!incoming_.has_value()) return absl::OkStatus();
   Incoming incoming = *std::exchange(incoming_, std::nullopt);
+  // Its arrays may not be what was sent.
+  if (incoming.seal != wire::Seal::kWhole) {
+    incoming.arrival.status = absl::CancelledError("the request was taken back on its way");
+  }
   if (incoming.arrival.status.ok()) {
     if (incoming.gradients.has_value()) {
       std::get<wire::UpdateCall>(*incoming.request.call).batch.gradients_are_finite =

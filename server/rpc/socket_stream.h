@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "core/socket/frame_socket.h"
 #include "core/wire/frame.h"
+#include "core/wire/seal.h"
 #include "server/rpc/data_sockets.h"
 #include "server/rpc/request_stream.h"
 #include "server/table/finite_check.h"
@@ -60,6 +62,7 @@ class SocketStream final : private RequestStream, private FrameSocket::Owner {
     std::optional<wire::RequestMemory> memory;  // Unless its arrays are dropped.
     std::size_t gradients_array = 0;
     std::optional<ArrivingNumbers> gradients;
+    std::uint64_t seal = wire::Seal::kWhole;
   };
 
   DataSockets& sockets_;  // Not owned; outlives this object.
