@@ -1,7 +1,9 @@
 #include "client/transport/pending_calls.h"
 
+#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,9 +27,10 @@ class PendingCallsTest : public ::testing::Test {
     wire::SplitMessage withheld;
     withheld.envelope = "withheld";
     calls_.Add(kSequence, {.call = NodeUpdate(), .deadline = absl::InfiniteFuture(), .done = {}},
-               40, std::move(withheld));
+               40, std::move(withheld), seal_);
   }
 
+  const std::shared_ptr<wire::Seal> seal_ = wire::Seal::Make();
   PendingCalls calls_;
 };
 
@@ -60,6 +63,23 @@ TEST_F(PendingCallsTest, AnUpdateThatWasNotSentIsNotTakenForDone) {
   const auto finished = calls_.Receive(done, 10);
   ASSERT_TRUE(finished.has_value());
   EXPECT_EQ(finished->reply.status.code(), absl::StatusCode::kInternal);
+}
+
+// The caller may change what its node has not read.
+TEST_F(PendingCallsTest, ACallThatIsOverTakesItsFrameBack) {
+  EXPECT_TRUE(seal_->is_whole());
+  EXPECT_EQ(calls_.FailAll(absl::CancelledError("closed")).size(), 1u);
+  EXPECT_FALSE(seal_->is_whole());
+  const std::shared_ptr<wire::Seal> late = wire::Seal::Make();
+  const absl::Time deadline = absl::UnixEpoch();
+  calls_.Add(kSequence, {.call = NodeUpdate(), .deadline = deadline, .done = {}}, 40, std::nullopt,
+             late);
+  std::vector<FinishedCall> finished;
+  calls_.Expire(deadline - absl::Seconds(1), finished);
+  EXPECT_TRUE(late->is_whole());
+  calls_.Expire(deadline, finished);
+  EXPECT_EQ(finished.size(), 1u);
+  EXPECT_FALSE(late->is_whole());
 }
 
 }  // namespace

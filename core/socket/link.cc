@@ -21,6 +21,7 @@
 #include <openssl/ssl.h>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/failpoint.h"
 #include "core/base/status_macros.h"
 #include "core/tls/openssl_handles.h"
 
@@ -322,6 +323,7 @@ ssize_t Link::Lend(std::span<const iovec> pieces) {
   };
   pass();
   std::size_t total = 0;
+  if (!Failpoint("link.lend").ok()) StopLending();
   while (true) {
     while (!next.empty() && lends()) {
       const iovec first{.iov_base = static_cast<std::byte*>(next[0].iov_base) + skip,

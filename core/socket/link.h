@@ -1,5 +1,7 @@
 // The bytes of a connected socket, in the clear or inside TLS.
 //
+// Failpoint: link.lend, where a kernel refuses to lend.
+//
 // A connection to a port that speaks HTTP/2 as well begins with a greeting in the clear, kHello,
 // which says that frames follow, after a handshake where the port has TLS.
 #pragma once

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include "core/base/testing/status_matchers.h"
 #include "core/socket/link.h"
 #include "core/tls/testing/test_authority.h"
+#include "core/wire/seal.h"
 #include "server/rpc/data_fixture.h"
 #include "server/rpc/data_socket_fixture.h"
 #include "server/rpc/http2_fixture.h"
@@ -27,7 +29,9 @@ namespace embla {
 namespace {
 
 using ::embla::testing::IsOk;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 using data_socket::Append;
 using data_socket::Array;
@@ -369,6 +373,29 @@ TEST_F(SocketStreamTest, GradientsAreLookedAtAsTheyCome) {
   // A field that occurs again takes the place of the earlier one.
   EXPECT_EQ(finite_updates(3, {finite, bad}), 1u);
   EXPECT_EQ(finite_updates(4, {bad, finite}), 2u);
+}
+
+// Its sender may have changed the memory that it was read from.
+TEST_F(SocketStreamTest, AnUpdateWhoseSealIsBrokenIsNotApplied) {
+  Start();
+  EXPECT_TRUE(Ask().takes_seals());
+  const std::unique_ptr<Peer> peer = Connect();
+  const auto sealed = [&](std::uint64_t sequence, std::uint64_t word) {
+    const Array seal{wire::Seal::kArray,
+                     std::string(reinterpret_cast<const char*>(&word), sizeof(word))};
+    return UpdateFrame(sequence, sequence, 20'000,
+                       {{kGradients, std::string(160'000, '\0')}, seal});
+  };
+  peer->Send(sealed(11, 0) + sealed(12, wire::Seal::kWhole) + sealed(13, wire::Seal::kWhole + 1));
+  std::map<std::uint64_t, absl::StatusCode> codes;
+  for (int i = 0; i < 3; ++i) {
+    const v1::StreamReply reply = peer->Reply().first;
+    codes[reply.sequence()] = static_cast<absl::StatusCode>(reply.code());
+  }
+  EXPECT_THAT(codes, ElementsAre(Pair(11, absl::StatusCode::kCancelled),
+                                 Pair(12, absl::StatusCode::kOk),
+                                 Pair(13, absl::StatusCode::kCancelled)));
+  EXPECT_TRUE(node_.Await([](const FakeShardNode& node) { return node.updated_rows() == 20'000; }));
 }
 
 TEST_F(SocketStreamTest, BytesThatAreNoFramesEndTheSocketAlone) {
