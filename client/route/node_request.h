@@ -2,7 +2,7 @@
 // parts one after the other, as they travel.
 //
 // Gradients of an update that travel as the caller gave them are not copied: they are borrowed
-// while NodeChannel::Update runs. Who keeps the request longer calls Own.
+// while NodeChannel::Update runs, or longer by its leave. Who keeps the request longer calls Own.
 #pragma once
 
 #include <cstddef>

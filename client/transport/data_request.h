@@ -11,7 +11,7 @@
 namespace embla::client {
 
 // Memory that an update borrows is good until Enter of the gate has returned, and Send of a
-// connection.
+// connection; by a connection that has lent it to the kernel it is read until `done` begins.
 struct DataRequest {
   std::variant<NodeLookup, NodeUpdate> call;
   absl::Time deadline;

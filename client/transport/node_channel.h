@@ -83,7 +83,8 @@ class NodeChannel {
   // Return the socket by which the reply comes, so that who waits for it may receive it; null: it
   // comes in another way.
   virtual SocketPtr Lookup(NodeLookup request, absl::Time deadline, Done done) = 0;
-  // Memory that `request` borrows is read until Update returns, and not later.
+  // Memory that `request` borrows is read until Update returns and, where the kernel is lent it,
+  // until `done` begins.
   virtual SocketPtr Update(NodeUpdate request, absl::Time deadline, Done done) = 0;
 
   // Reads the rows the node holds; blocks. Calls `sink` on this thread until all rows are read or

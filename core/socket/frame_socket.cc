@@ -102,7 +102,7 @@ wire::Frame FrameSocket::Outgoing::Own() {
   if (!pieces.empty()) rest.pieces.push_back(wire::SliceOf(std::move(pieces)));
   if (frame.seal != nullptr) rest.pieces.push_back(frame.pieces.back());
   rest.seal = frame.seal;
-  sent = skip;  // Of the seal.
+  sent = skip;  // Bytes of the seal.
   return std::exchange(frame, std::move(rest));
 }
 
@@ -111,7 +111,8 @@ void FrameSocket::Send(wire::Frame frame) {
   const std::size_t bytes = outgoing.frame.bytes();
   outgoing.is_lent = Lends(bytes) && bytes >= kLentPieceBytesMin * outgoing.frame.pieces.size() &&
                      (!outgoing.frame.borrows || outgoing.frame.seal != nullptr);
-  if (outgoing.is_lent) outgoing.frame.borrows = false;  // It is as good as lent.
+  outgoing.is_kept = outgoing.is_lent;
+  if (outgoing.is_lent) outgoing.frame.borrows = false;  // Its memory need not be copied here.
   bool sends = BeginSend(outgoing);
   if (!sends && outgoing.frame.borrows) {
     outgoing.Own();  // It has to wait for others.
@@ -391,14 +392,14 @@ void FrameSocket::SendSome(std::size_t& finished) {
     sent_bytes_ += now;
     if (first.sent < first.frame.bytes()) break;
     ++finished;
-    if (lends) {
+    if (first.is_kept) {
       lent_.push_back({sent_bytes_, std::move(first.frame)});
     } else {
       done.push_back(std::move(first.frame));
     }
     queue_.pop_front();
   }
-  if (lends && !lent_.empty() && next_look_ == absl::ZeroDuration()) {
+  if (!lent_.empty() && next_look_ == absl::ZeroDuration()) {
     next_look_ = kLookFirst;
     wire::RunLater(next_look_, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->LookForRead();
@@ -433,7 +434,7 @@ bool FrameSocket::DropRead() {
   std::vector<wire::Frame> read;  // Freed outside the lock.
   MutexLock lock(mu_);
   if (lent_.empty()) return true;
-  // Of the bytes so far, at most the last ones, as many as all that is unread, have not been read.
+  // At most the last bytes, as many as are unread by the kernel's count, have not been read.
   const std::size_t unread = link_->unread();
   while (!lent_.empty() && unread <= sent_bytes_ && lent_.front().end <= sent_bytes_ - unread) {
     read.push_back(std::move(lent_.front().frame));
@@ -443,8 +444,9 @@ bool FrameSocket::DropRead() {
 }
 
 void FrameSocket::LookForRead() {
-  const bool is_over = DropRead();
+  DropRead();
   MutexLock lock(mu_);
+  const bool is_over = lent_.empty();
   next_look_ = is_over ? absl::ZeroDuration() : std::min(2 * next_look_, kLookMax);
   if (is_over) return;
   wire::RunLater(next_look_, [weak = weak_from_this()] {
@@ -453,7 +455,7 @@ void FrameSocket::LookForRead() {
 }
 
 std::deque<FrameSocket::Outgoing> FrameSocket::TakeQueue() {
-  if (!queue_.empty() && queue_.front().is_lent && queue_.front().sent > 0) {
+  if (!queue_.empty() && queue_.front().is_kept && queue_.front().sent > 0) {
     lent_.push_back({sent_bytes_, std::move(queue_.front().frame)});
     queue_.pop_front();
   }

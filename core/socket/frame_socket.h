@@ -57,7 +57,8 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
 
   // Frames are sent in the order of the calls, once the link is ready. Memory that a frame borrows
   // is not read any more when Send returns: what the kernel does not take at once is copied. Nobody
-  // changes the rest of it while the frame has it. The owner must not hold a lock that OnSent takes.
+  // changes the rest of it while the frame has it. The owner must not hold a lock that OnSent
+  // takes.
   void Send(wire::Frame frame);
   // Whether a frame of so many bytes is lent, if it borrows nothing or has a seal.
   bool Lends(std::size_t bytes) const { return bytes >= kLentBytesMin && link_->lends(); }
@@ -85,8 +86,9 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
 
   struct Outgoing {
     wire::Frame frame;
-    std::size_t sent = 0;  // Bytes of it.
-    bool is_lent = false;  // If the link lends.
+    std::size_t sent = 0;       // Bytes of it.
+    bool is_lent = false;       // Goes by Link::Lend.
+    bool is_kept = false;       // The kernel may refer to what is sent.
     bool is_forgotten = false;  // Its arrays are zeros.
 
     // Keeps a copy of what is not sent; of a frame with a broken seal zeros in place of its arrays,
@@ -127,19 +129,21 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
     return outgoing.frame.seal != nullptr && !outgoing.frame.seal->is_whole() &&
            !outgoing.is_forgotten;
   }
+  // Its memory is read no more.
   void Forget(Outgoing& first) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The first frame cannot be lent: it is copied by the kernel, or ends the connection.
   void CannotLend();
   // Takes what was not sent; what is lent of it stays.
   std::deque<Outgoing> TakeQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Lets go of what was lent and has been read, now and, while anything is lent, again and again.
-  void LookForRead();
+  // Lets go of what was lent and has been read; whether that is all.
   bool DropRead();
+  // The same, and again after a while, until that is all.
+  void LookForRead();
   void Watch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   std::unique_ptr<Link> link_;  // Null in the destructor only.
-  Owner& owner_;    // Not owned; outlives OnClosed.
-  Poller& poller_;  // Not owned; outlives this object.
+  Owner& owner_;                // Not owned; outlives OnClosed.
+  Poller& poller_;              // Not owned; outlives this object.
 
   // The receiving thread's.
   wire::FrameReader reader_;
@@ -161,8 +165,8 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   absl::Status closed_ ABSL_GUARDED_BY(mu_);    // Not OK: why.
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
   std::uint64_t sent_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  std::deque<Lent> lent_ ABSL_GUARDED_BY(mu_);           // The oldest first.
-  absl::Duration next_look_ ABSL_GUARDED_BY(mu_) = {};   // 0: nobody looks again.
+  std::deque<Lent> lent_ ABSL_GUARDED_BY(mu_);          // The oldest first.
+  absl::Duration next_look_ ABSL_GUARDED_BY(mu_) = {};  // 0: nobody looks again.
 };
 
 }  // namespace embla

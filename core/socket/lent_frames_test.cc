@@ -81,8 +81,8 @@ class LentFramesTest : public FrameSocketTest {
     wire::SplitMessage message;
     message.envelope = "borrowed";
     message.borrows = true;
-    message.fields.emplace_back(
-        kArray, grpc::Slice(pages.data(), pages.size(), grpc::Slice::STATIC_SLICE));
+    message.fields.emplace_back(kArray,
+                                grpc::Slice(pages.data(), pages.size(), grpc::Slice::STATIC_SLICE));
     return wire::MakeFrame(message, std::move(seal));
   }
 
@@ -129,7 +129,7 @@ TEST_F(LentFramesTest, MemoryIsKeptUntilItIsRead) {
   AwaitTurns();
   EXPECT_EQ(freed_, 0) << "nothing is read";
   EXPECT_EQ(Read(like.bytes()), BytesOf(like));
-  // What the kernel counts for the second is more than its bytes.
+  // The kernel counts more for the second than its bytes.
   EXPECT_EQ(Read(kBytes / 2).back(), 'b');
   AwaitFreed(1);
   EXPECT_EQ(Read(like.bytes() - kBytes / 2).back(), 'b');
@@ -242,6 +242,18 @@ TEST_F(LentFramesTest, WhatTheKernelDoesNotTakeIsCopied) {
   socket().Send(OwnedFrame(kBytes, 'b'));
   ASSERT_TRUE(end_->AwaitSent(2));
   EXPECT_EQ(Read(kBytes).size(), kBytes);
+}
+
+TEST_F(LentFramesTest, MemoryThatIsLentInPartIsKeptUntilThatIsRead) {
+  SetFailpoint("link.lend", FailpointAction::kError, 2);
+  const wire::Frame like = OwnedFrame(4 << 20, 'a');
+  socket().Send(OwnedFrame(4 << 20, 'a'));
+  std::string read = Read(64 << 10);
+  EXPECT_EQ(freed_, 0);
+  read += Read(like.bytes() - read.size());
+  EXPECT_EQ(read, BytesOf(like));
+  EXPECT_FALSE(socket().Lends(kBytes));
+  AwaitFreed(1);
 }
 
 // A copy of its seal would say nothing of the memory that is lent.

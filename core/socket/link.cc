@@ -114,7 +114,7 @@ bool IsUnixSocket(int number) {
 // Whether the kernel, or a filter of its calls, knows nothing of what was asked.
 bool RefusesAll(int error) { return error == ENOSYS || error == EPERM || error == EINVAL; }
 
-// As large as the kernel lets any user have one: pages of a frame of 1 MiB.
+// The largest that any user may have: pages of a frame of 1 MiB.
 constexpr int kPipeBytes = 1 << 20;
 
 absl::Status Broken(const char* what, int error) {
@@ -313,7 +313,7 @@ ssize_t Link::Send(std::span<const iovec> pieces) {
 }
 
 ssize_t Link::Lend(std::span<const iovec> pieces) {
-  std::size_t skip = piped_;  // Of the first piece, of those that are not in the pipe.
+  std::size_t skip = piped_;  // Bytes of `next` that are in the pipe already.
   std::span<const iovec> next = pieces;
   const auto pass = [&] {
     while (!next.empty() && skip >= next[0].iov_len) {
@@ -332,8 +332,7 @@ ssize_t Link::Lend(std::span<const iovec> pieces) {
       const bool is_whole = skip == 0;
       const std::span<const iovec> taken = is_whole ? next : std::span(&first, 1);
       const ssize_t count =
-          OpenPipe() ? ::vmsplice(pipe_end_.number(), taken.data(), taken.size(),
-                                  SPLICE_F_NONBLOCK)
+          OpenPipe() ? ::vmsplice(pipe_end_.number(), taken.data(), taken.size(), SPLICE_F_NONBLOCK)
                      : -1;
       if (count <= 0) {
         if (RefusesAll(errno)) StopLending();
@@ -359,7 +358,7 @@ ssize_t Link::Lend(std::span<const iovec> pieces) {
   }
 }
 
-// What is in the pipe was not sent.
+// The pipe's content was not sent.
 void Link::StopLending() {
   lends_.store(false, std::memory_order_relaxed);
   pipe_end_.Close();
@@ -400,7 +399,7 @@ ssize_t Link::SendPiped() {
 
 std::size_t Link::unread() const {
   int bytes = 0;
-  // What the kernel counts for a piece is more than its bytes.
+  // The kernel counts more for a piece than its bytes.
   if (::ioctl(number(), SIOCOUTQ, &bytes) == 0) return static_cast<std::size_t>(bytes);
   return std::numeric_limits<std::size_t>::max();
 }

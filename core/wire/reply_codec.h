@@ -51,9 +51,9 @@ SplitMessage EncodeStreamError(std::uint64_t sequence, const absl::Status& statu
 
 // A socket by which a stream's requests may go on (docs/data_sockets.md).
 struct DataSocketOffer {
-  std::string address;   // A unix socket's.
-  std::string ticket;    // kTicketBytes.
-  bool by_port = false;  // The node's port takes it as well.
+  std::string address;       // A unix socket's.
+  std::string ticket;        // kTicketBytes.
+  bool by_port = false;      // The node's port takes it as well.
   bool takes_seals = false;  // Frames may end with one (seal.h).
 };
 inline constexpr std::size_t kTicketBytes = 32;

@@ -286,11 +286,10 @@ TEST(ReplyCodecDecode, AFrameIsTheReplyThatItsMessageIs) {
 }
 
 TEST(ReplyCodecDecode, AnOfferComesAsMessageAndAsFrame) {
-  const DataSocketOffer offer{
-      .address = "@embla-77",
-      .ticket = std::string(kTicketBytes, 't'),
-      .by_port = true,
-      .takes_seals = true};
+  const DataSocketOffer offer{.address = "@embla-77",
+                              .ticket = std::string(kTicketBytes, 't'),
+                              .by_port = true,
+                              .takes_seals = true};
   const SplitMessage message = EncodeStreamOffer(offer);
   for (const auto& decoded : {DecodeWhole(message), FramedReply().Decode(MakeFrame(message))}) {
     ASSERT_THAT(decoded, IsOk());

@@ -30,8 +30,8 @@ struct Words {
   Word* Take() {
     MutexLock lock(mu);
     if (free.empty()) {
-      void* const page = ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE,
-                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+      void* const page =
+          ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
       if (page == MAP_FAILED) return nullptr;
       for (std::size_t at = 0; at < kPageBytes; at += kLineBytes) {
         free.push_back(new (static_cast<std::byte*>(page) + at) Word(0));

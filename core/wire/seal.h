@@ -25,7 +25,7 @@ class Seal {
   Seal(const Seal&) = delete;
   Seal& operator=(const Seal&) = delete;
 
-  // Comes before whatever the caller does to the memory afterwards.
+  // Comes before all that the caller does to the memory afterwards, for whoever reads it, too.
   void Break();
   bool is_whole() const { return word_->load() == kWhole; }
   std::span<const std::byte> bytes() const;

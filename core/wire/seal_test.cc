@@ -47,7 +47,7 @@ TEST(Seal, EachHasMemoryOfItsOwnWhileItLives) {
   EXPECT_LT(places.size(), 2000u) << "memory is used again";
 }
 
-// What shows a frame to its reader may be the memory as it was before a fork.
+// A reader may be shown memory as it was before a fork.
 TEST(Seal, ABreakShowsInMemoryFromBeforeAFork) {
   const std::shared_ptr<Seal> seal = Seal::Make();
   int ends[2];

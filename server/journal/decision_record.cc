@@ -62,10 +62,10 @@ DecisionRecord EncodeDecision(const Decision& decision, std::shared_ptr<const vo
 
 bool IsDecision(JournalKind kind) {
   return kind == JournalKind::kUpdate || kind == JournalKind::kStep ||
-         kind == JournalKind::kBefore ||
-         kind == JournalKind::kCopied || kind == JournalKind::kAveraged ||
-         kind == JournalKind::kSweep || kind == JournalKind::kClosedSessions ||
-         kind == JournalKind::kPlan || kind == JournalKind::kPlanDelta;
+         kind == JournalKind::kBefore || kind == JournalKind::kCopied ||
+         kind == JournalKind::kAveraged || kind == JournalKind::kSweep ||
+         kind == JournalKind::kClosedSessions || kind == JournalKind::kPlan ||
+         kind == JournalKind::kPlanDelta;
 }
 
 absl::StatusOr<Decision> DecodeDecision(JournalKind kind, std::span<const std::byte> bytes,

@@ -392,9 +392,9 @@ TEST_F(SocketStreamTest, AnUpdateWhoseSealIsBrokenIsNotApplied) {
     const v1::StreamReply reply = peer->Reply().first;
     codes[reply.sequence()] = static_cast<absl::StatusCode>(reply.code());
   }
-  EXPECT_THAT(codes, ElementsAre(Pair(11, absl::StatusCode::kCancelled),
-                                 Pair(12, absl::StatusCode::kOk),
-                                 Pair(13, absl::StatusCode::kCancelled)));
+  EXPECT_THAT(codes,
+              ElementsAre(Pair(11, absl::StatusCode::kCancelled), Pair(12, absl::StatusCode::kOk),
+                          Pair(13, absl::StatusCode::kCancelled)));
   EXPECT_TRUE(node_.Await([](const FakeShardNode& node) { return node.updated_rows() == 20'000; }));
 }
 

@@ -114,9 +114,7 @@ void ShardNodeImpl::ApplyAgain(const ClosedSessions& closed, Buffer, AppliedDone
   status.ok() ? done(Applied()) : done(status);
 }
 
-void ShardNodeImpl::ApplyAgain(const DecidedBefore&, Buffer, AppliedDone done) {
-  done(Applied());
-}
+void ShardNodeImpl::ApplyAgain(const DecidedBefore&, Buffer, AppliedDone done) { done(Applied()); }
 
 void ShardNodeImpl::ApplyAgain(InstalledPlan installed, Buffer, AppliedDone done) {
   const absl::Status status = InstallPlan(std::move(installed.plan), installed.self);

@@ -1,5 +1,7 @@
 // Clients on a node's host use its data sockets, and gRPC goes on where those break: no call fails,
 // and every update counts once.
+#include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <future>
@@ -185,6 +187,52 @@ TEST_P(DataSocketsByEachWay, NoCallFailsWhenTheyBreak) {
   }
   EXPECT_GE(Metric("embla_data_sockets"), 2);
   ExpectCounts(*client, counts);
+}
+
+// Their requests lie half read before nodes that stand still, by reference to memory that the
+// caller has back: whatever becomes of them, no row sees what came into that memory.
+TEST_F(DataSocketsTest, MemoryOfUpdatesThatAreGivenUpMayChange) {
+  constexpr int kRounds = 10;
+  constexpr int kUpdates = 4;
+  Start({});
+  const std::unique_ptr<Client> client = Connect();
+  ASSERT_NE(client, nullptr);
+  std::vector<std::int64_t> ids(2000);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<float> gradients(kUpdates * ids.size() * kDim);
+  int given_up = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    std::ranges::fill(gradients, -1.0f);
+    cluster_->node(0).Signal(SIGSTOP);
+    std::vector<std::future<absl::Status>> updates;
+    for (int i = 0; i < kUpdates; ++i) {
+      auto done = std::make_shared<std::promise<absl::Status>>();
+      updates.push_back(done->get_future());
+      client->UpdateAsync(
+          {{.table = "counts",
+            .ids = ids,
+            .gradients = std::span(gradients).subspan(i * ids.size() * kDim, ids.size() * kDim)}},
+          {.timeout = absl::Milliseconds(100)},
+          [done](absl::Status status) { done->set_value(std::move(status)); });
+    }
+    for (auto& update : updates) given_up += update.get().ok() ? 0 : 1;
+    std::ranges::fill(gradients, -1000.0f);
+    cluster_->node(0).Signal(SIGCONT);
+  }
+  EXPECT_EQ(given_up, kRounds * kUpdates);
+  // Behind all that was sent.
+  std::ranges::fill(gradients, -1.0f);
+  const FeatureGradient last{
+      .table = "counts", .ids = ids, .gradients = std::span(gradients).first(ids.size() * kDim)};
+  ASSERT_THAT(client->Update({&last, 1}, {}), IsOk());
+  std::vector<float> rows(ids.size() * kDim);
+  const FeatureLookup all[] = {{.table = "counts", .ids = ids, .rows_out = rows}};
+  ASSERT_THAT(client->Lookup(all, {}), IsOk());
+  std::size_t torn = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    torn += rows[i] != rows[i - i % kDim] || rows[i] < 1 || rows[i] > kRounds * kUpdates + 1;
+  }
+  EXPECT_EQ(torn, 0u);
 }
 
 TEST_F(DataSocketsTest, AreLeftAloneByWhoDoesNotWantThem) {
