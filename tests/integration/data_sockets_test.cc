@@ -16,6 +16,7 @@
 #include "client/include/embla/client.h"
 #include "core/base/failpoint.h"
 #include "core/base/file.h"
+#include "core/base/testing/await.h"
 #include "core/base/testing/seeds.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
@@ -200,10 +201,16 @@ TEST_F(DataSocketsTest, MemoryOfUpdatesThatAreGivenUpMayChange) {
   std::vector<std::int64_t> ids(2000);
   std::iota(ids.begin(), ids.end(), 0);
   std::vector<float> gradients(kUpdates * ids.size() * kDim);
+  std::vector<float> rows(ids.size() * kDim);
+  const FeatureLookup all[] = {{.table = "counts", .ids = ids, .rows_out = rows}};
   int given_up = 0;
   for (int round = 0; round < kRounds; ++round) {
+    // Its connections are sockets again, and have nothing unread.
+    ASSERT_THAT(client->Lookup(all, {}), IsOk());
+    ASSERT_TRUE(embla::testing::AwaitFor([&] { return Metric("embla_data_sockets") >= 1; },
+                                         kAwaitMax, "there is a data socket"));
     std::ranges::fill(gradients, -1.0f);
-    cluster_->node(0).Signal(SIGSTOP);
+    for (int node = 0; node < 2; ++node) cluster_->node(node).Signal(SIGSTOP);
     std::vector<std::future<absl::Status>> updates;
     for (int i = 0; i < kUpdates; ++i) {
       auto done = std::make_shared<std::promise<absl::Status>>();
@@ -217,7 +224,7 @@ TEST_F(DataSocketsTest, MemoryOfUpdatesThatAreGivenUpMayChange) {
     }
     for (auto& update : updates) given_up += update.get().ok() ? 0 : 1;
     std::ranges::fill(gradients, -1000.0f);
-    cluster_->node(0).Signal(SIGCONT);
+    for (int node = 0; node < 2; ++node) cluster_->node(node).Signal(SIGCONT);
   }
   EXPECT_EQ(given_up, kRounds * kUpdates);
   // Behind all that was sent.
@@ -225,8 +232,6 @@ TEST_F(DataSocketsTest, MemoryOfUpdatesThatAreGivenUpMayChange) {
   const FeatureGradient last{
       .table = "counts", .ids = ids, .gradients = std::span(gradients).first(ids.size() * kDim)};
   ASSERT_THAT(client->Update({&last, 1}, {}), IsOk());
-  std::vector<float> rows(ids.size() * kDim);
-  const FeatureLookup all[] = {{.table = "counts", .ids = ids, .rows_out = rows}};
   ASSERT_THAT(client->Lookup(all, {}), IsOk());
   std::size_t torn = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
