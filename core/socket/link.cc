@@ -112,7 +112,9 @@ bool IsUnixSocket(int number) {
 }
 
 // Whether the kernel, or a filter of its calls, knows nothing of what was asked.
-bool RefusesAll(int error) { return error == ENOSYS || error == EPERM || error == EINVAL; }
+bool RefusesAll(int error) {
+  return error == ENOSYS || error == EPERM || error == EINVAL || error == EOPNOTSUPP;
+}
 
 // The largest that any user may have: pages of a frame of 1 MiB.
 constexpr int kPipeBytes = 1 << 20;
