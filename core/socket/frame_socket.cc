@@ -399,12 +399,7 @@ void FrameSocket::SendSome(std::size_t& finished) {
     }
     queue_.pop_front();
   }
-  if (!lent_.empty() && next_look_ == absl::ZeroDuration()) {
-    next_look_ = kLookFirst;
-    wire::RunLater(next_look_, [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->LookForRead();
-    });
-  }
+  if (!lent_.empty() && next_look_ == absl::ZeroDuration()) LookAfter(kLookFirst);
   if (all || error == EINTR) return;
   blocked_ = true;
   if (error == 0 || error == EAGAIN) {
@@ -446,10 +441,13 @@ bool FrameSocket::DropRead() {
 void FrameSocket::LookForRead() {
   DropRead();
   MutexLock lock(mu_);
-  const bool is_over = lent_.empty();
-  next_look_ = is_over ? absl::ZeroDuration() : std::min(2 * next_look_, kLookMax);
-  if (is_over) return;
-  wire::RunLater(next_look_, [weak = weak_from_this()] {
+  if (!lent_.empty()) return LookAfter(std::min(2 * next_look_, kLookMax));
+  next_look_ = absl::ZeroDuration();
+}
+
+void FrameSocket::LookAfter(absl::Duration wait) {
+  next_look_ = wait;
+  wire::RunLater(wait, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->LookForRead();
   });
 }

@@ -95,7 +95,8 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
     // whose memory may be gone. Returns the frame as it was.
     wire::Frame Own();
   };
-  // A frame whose memory the kernel may refer to.
+  // A frame whose memory the kernel may refer to. Its head, which says of an array at least, is
+  // longer than what a string keeps in itself: it moves with its memory.
   struct Lent {
     std::uint64_t end = 0;  // Bytes that had been sent when it was.
     wire::Frame frame;
@@ -139,6 +140,7 @@ class FrameSocket final : public Poller::Watched, public std::enable_shared_from
   bool DropRead();
   // The same, and again after a while, until that is all.
   void LookForRead();
+  void LookAfter(absl::Duration wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Watch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   std::unique_ptr<Link> link_;  // Null in the destructor only.

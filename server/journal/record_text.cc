@@ -222,7 +222,7 @@ absl::StatusOr<std::string> RecordTexts::TextOf(JournalKind kind,
       return absl::StrCat(words.Unit(control.unit), ": ", ControlText(control.record));
     }
     default:
-      return std::string();  // A marker has no content.
+      return std::string();
   }
 }
 
