@@ -73,34 +73,39 @@ Figures FiguresOf(const Stopwatch& watch, std::size_t updates) {
 
 // The content of a request: it lives until its record is written.
 struct Received {
-  std::vector<RowId> ids;
-  std::vector<float> gradients;
+  SharedBuffer memory;
+  std::span<const RowId> ids;
+  std::span<const float> gradients;
 };
 
-std::vector<std::shared_ptr<const Received>> MakeRequests() {
+std::vector<Received> MakeRequests() {
   std::mt19937_64 random(1);
-  std::vector<std::shared_ptr<const Received>> requests;
+  std::vector<Received> requests;
   for (std::size_t i = 0; i < 2 * kInFlight; ++i) {
-    Received received{std::vector<RowId>(kIds), std::vector<float>(kIds * kDim)};
-    for (RowId& id : received.ids) id = RowId{static_cast<std::int64_t>(random() % 1'000'000)};
-    for (float& value : received.gradients) value = static_cast<float>(random() % 2001) - 1000;
-    requests.push_back(std::make_shared<const Received>(std::move(received)));
+    Buffer memory = Buffer::Allocate(kIds * (sizeof(RowId) + kDim * sizeof(float)));
+    const std::span<std::byte> bytes = memory.bytes();
+    const std::span ids(reinterpret_cast<RowId*>(bytes.data()), kIds);
+    const std::span gradients(reinterpret_cast<float*>(ids.data() + kIds), kIds * kDim);
+    for (RowId& id : ids) id = RowId{static_cast<std::int64_t>(random() % 1'000'000)};
+    for (float& value : gradients) value = static_cast<float>(random() % 2001) - 1000;
+    requests.push_back({std::move(memory), ids, gradients});
   }
   return requests;
 }
 
-DecisionRecord RecordOf(const std::shared_ptr<const Received>& received, std::uint64_t seq) {
+DecisionRecord RecordOf(const Received& received, std::uint64_t seq) {
   DecidedUpdate update;
   update.batch.session = SessionId{1};
   update.batch.seq = UpdateSeq{seq};
   update.batch.wire_dtype = DType::kFloat32;
+  update.batch.memory = received.memory;
   UpdatePart& part = update.batch.parts.emplace_back();
   part.table = TableId{1};
   part.column_end = kDim;
-  part.ids = received->ids;
-  part.gradients = std::as_bytes(std::span(received->gradients));
+  part.ids = received.ids;
+  part.gradients = std::as_bytes(received.gradients);
   update.tables.push_back({.table = TableId{1}, .units = {}});
-  return EncodeDecision(update, received);
+  return EncodeDecision(update);
 }
 
 class Bench {
@@ -195,7 +200,7 @@ class Bench {
  private:
   const std::string directory_;
   const std::size_t updates_;
-  const std::vector<std::shared_ptr<const Received>> requests_;
+  const std::vector<Received> requests_;
 };
 
 double Median(std::vector<double> values) {

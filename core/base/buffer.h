@@ -79,8 +79,14 @@ class Buffer {
 class SharedBuffer {
  public:
   SharedBuffer() = default;
-  SharedBuffer(Buffer buffer)  // NOLINT(google-explicit-constructor): a buffer with one holder.
-      : memory_(std::make_shared<const Buffer>(std::move(buffer))), bytes_(memory_->bytes()) {}
+  SharedBuffer(Buffer buffer) {  // NOLINT(google-explicit-constructor): a buffer with one holder.
+    auto memory = std::make_shared<const Buffer>(std::move(buffer));
+    bytes_ = memory->bytes();
+    memory_ = std::move(memory);
+  }
+  // No bytes of its own: keeps `others`.
+  explicit SharedBuffer(std::vector<SharedBuffer> others)
+      : memory_(std::make_shared<const std::vector<SharedBuffer>>(std::move(others))) {}
 
   // Requires: begin <= end <= size().
   SharedBuffer Part(std::size_t begin, std::size_t end) const {
@@ -94,6 +100,8 @@ class SharedBuffer {
   std::size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Keeps the memory for as long as a copy of it lives; null: there is none.
+  const std::shared_ptr<const void>& memory() const { return memory_; }
 
   // Like Buffer::As, read-only.
   template <typename T>
@@ -103,7 +111,7 @@ class SharedBuffer {
   }
 
  private:
-  std::shared_ptr<const Buffer> memory_;
+  std::shared_ptr<const void> memory_;
   std::span<const std::byte> bytes_;
 };
 

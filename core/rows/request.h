@@ -1,6 +1,7 @@
-// Lookup and update batches as the shard server and the client see them: views over memory that
-// somebody else owns for the duration of the call. core/wire fills them from messages; the field
-// by field meaning is in proto/embla/v1/data.proto and docs/protocol.md.
+// Lookup and update batches as the shard server and the client see them. Their parts view memory:
+// that of a received message, which all copies of the batch keep, or memory that whoever made the
+// batch keeps for the duration of the call. core/wire fills them from messages; the field by field
+// meaning is in proto/embla/v1/data.proto and docs/protocol.md.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +50,8 @@ struct LookupBatch {
   // Whether the sender understands an answer that names units on the move instead of rows.
   bool takes_refused = false;
   std::vector<LookupPart> parts;
-  TraceContext trace = {};  // The span of the message; not set: it is not traced.
+  SharedBuffer memory = {};  // Of the parts; empty: whoever made the batch keeps it.
+  TraceContext trace = {};   // The span of the message; not set: it is not traced.
   // On a node: where devices say how long they have had it; null: nobody wants to know.
   std::shared_ptr<DeviceTimes> device_times = nullptr;
 };
@@ -129,6 +131,7 @@ struct UpdateBatch {
   std::uint64_t step = 0;        // Keys stochastic rounding; Adam's t with BiasCorrection::kStep.
   DType wire_dtype = DType::kFloat32;  // Format of the gradients.
   std::vector<UpdatePart> parts;       // Parts of one table are one step.
+  SharedBuffer memory = {};            // Of the parts; empty: whoever made the batch keeps it.
   bool gradients_are_finite = false;   // Seen as they came; false: nobody has looked.
   std::optional<StepClaim> claim = {};
   // A whole step, which a node makes of the contributions that have come; theirs may be none.

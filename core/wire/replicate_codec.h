@@ -59,7 +59,7 @@ struct ReplicateCall {
 
   ReplicateHead head;
   Kind kind = Kind::kProbe;
-  UpdateCall update;           // kUpdate.
+  UpdateBatch update;          // kUpdate.
   ReplicateSnapshot snapshot;  // kSnapshot.
 };
 // Errors: InvalidArgument.

@@ -59,11 +59,11 @@ TEST(DecodeReplicateRequest, HasTheUpdateInMemoryOfItsOwn) {
   ASSERT_THAT(call, IsOk());
   EXPECT_EQ(call->kind, ReplicateCall::Kind::kUpdate);
   EXPECT_EQ(call->head.order, 11u);
-  const UpdateCall& update = call->update;
-  EXPECT_EQ(update.batch.seq, UpdateSeq{1});
-  ASSERT_EQ(update.batch.parts.size(), 1u);
-  EXPECT_EQ(update.batch.parts[0].ids[0], RowId{1});
-  const auto* const ids = reinterpret_cast<const std::byte*>(update.batch.parts[0].ids.data());
+  const UpdateBatch& update = call->update;
+  EXPECT_EQ(update.seq, UpdateSeq{1});
+  ASSERT_EQ(update.parts.size(), 1u);
+  EXPECT_EQ(update.parts[0].ids[0], RowId{1});
+  const auto* const ids = reinterpret_cast<const std::byte*>(update.parts[0].ids.data());
   EXPECT_TRUE(ids >= update.memory.data() &&
               ids + 8 <= update.memory.data() + update.memory.size());
 }
@@ -112,15 +112,15 @@ TEST(DecodeReplicateText, HasWhatTheFrameHad) {
   EXPECT_EQ(decoded->call->head.order, 11u);
   EXPECT_TRUE(decoded->call->head.serves);
   EXPECT_EQ(decoded->call->head.peer.node, "n1");
-  UpdateCall& update = decoded->call->update;
-  EXPECT_EQ(update.batch.seq, UpdateSeq{9});
+  UpdateBatch& update = decoded->call->update;
+  EXPECT_EQ(update.seq, UpdateSeq{9});
   BufferPool pool;
   RequestMemory memory(pool, 100);
   std::memcpy(*memory.Place(v1::UpdateRequest::kIdsFieldNumber, 16), ids.data(), 16);
   std::memcpy(*memory.Place(v1::UpdateRequest::kGradientsFieldNumber, 8), gradients.data(), 8);
   ASSERT_THAT(AttachArrays(std::move(memory), update), IsOk());
-  EXPECT_THAT(update.batch.parts[0].ids, ::testing::ElementsAre(RowId{3}, RowId{8}));
-  EXPECT_EQ(std::memcmp(update.batch.parts[0].gradients.data(), gradients.data(), 8), 0);
+  EXPECT_THAT(update.parts[0].ids, ::testing::ElementsAre(RowId{3}, RowId{8}));
+  EXPECT_EQ(std::memcmp(update.parts[0].gradients.data(), gradients.data(), 8), 0);
 }
 
 TEST(DecodeReplicateText, TakesUpdatesAlone) {

@@ -50,10 +50,9 @@ struct UpdatePayload {
 
 // Copies the arrays of the parts.
 LookupPayload GatherPayload(const LookupBatch& batch);
+// Shares the batch's memory where arrays lie one after the other, as those of a decoded message do.
+// Others are copied, and all if the batch does not keep its memory.
 UpdatePayload GatherPayload(const UpdateBatch& batch);
-// The same without a copy of arrays that lie one after the other, as those of a decoded message do.
-// `memory` keeps what `batch` views for as long as the payload lives; null: all is copied.
-UpdatePayload SharePayload(const UpdateBatch& batch, const std::shared_ptr<const void>& memory);
 
 // Reads only the sizes of the batch's parts, so their spans need not point into the payload.
 grpc::ByteBuffer EncodeLookupRequest(const LookupBatch& batch, const LookupPayload& payload);
@@ -79,26 +78,21 @@ SplitMessage EncodeStreamUpdate(const StreamCall& call, const UpdateBatch& batch
 
 // --- Decoding: what a server does. Errors: InvalidArgument names the field, part and numbers.
 
-// `batch` views `memory`.
 struct LookupCall {
   LookupBatch batch;
-  Buffer memory;
   std::uint32_t frame_bytes_max = 0;  // 0, or kFrameBytesMin and more.
   std::size_t reply_bytes = 0;        // Bytes of the rows asked for.
   // Bytes of the fp32 rows that a node may have to gather before it converts them.
   std::size_t staged_bytes = 0;
 };
-struct UpdateCall {
-  UpdateBatch batch;
-  Buffer memory;
-};
-
+inline LookupBatch& BatchOf(LookupCall& call) { return call.batch; }
+inline UpdateBatch& BatchOf(UpdateBatch& batch) { return batch; }
 inline constexpr std::uint32_t kFrameBytesMin = 64 << 10;
 
 absl::StatusOr<LookupCall> DecodeLookupRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
                                                const RequestLimits& limits);
-absl::StatusOr<UpdateCall> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
-                                               const RequestLimits& limits);
+absl::StatusOr<UpdateBatch> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                                const RequestLimits& limits);
 
 // An error in `call` is answered under `sequence`; an error of DecodeStreamRequest itself means
 // that there is no sequence to answer, and ends the stream.
@@ -108,7 +102,7 @@ struct StreamRequest {
   bool asks_data_socket = false;
   Reservation reserve = {};  // Beside a lookup without parts.
   bool is_update = false;    // Else a lookup, or neither.
-  absl::StatusOr<std::variant<LookupCall, UpdateCall>> call;
+  absl::StatusOr<std::variant<LookupCall, UpdateBatch>> call;
 };
 absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
                                                   const RequestLimits& limits);
@@ -119,8 +113,9 @@ std::size_t TextBytesMax(const RequestLimits& limits);
 absl::StatusOr<StreamRequest> DecodeStreamText(std::string_view text, const RequestLimits& limits);
 // Whether field `number` of a request of this kind is an array.
 bool IsArray(bool is_update, int number);
-// The second step, with `memory` that holds the arrays. After an error `call` is of no use.
-absl::Status AttachArrays(RequestMemory memory, std::variant<LookupCall, UpdateCall>& call);
-absl::Status AttachArrays(RequestMemory memory, UpdateCall& call);
+// The second step, with `memory` that holds the arrays, and is the batch's. After an error the call
+// is of no use.
+absl::Status AttachArrays(RequestMemory memory, std::variant<LookupCall, UpdateBatch>& call);
+absl::Status AttachArrays(RequestMemory memory, UpdateBatch& batch);
 
 }  // namespace embla::wire

@@ -35,8 +35,8 @@ v1::LookupRequest Again(const LookupCall& call) {
   return request;
 }
 
-v1::UpdateRequest Again(const UpdateCall& call) {
-  grpc::ByteBuffer bytes = EncodeUpdateRequest(call.batch, GatherPayload(call.batch));
+v1::UpdateRequest Again(const UpdateBatch& batch) {
+  grpc::ByteBuffer bytes = EncodeUpdateRequest(batch, GatherPayload(batch));
   v1::UpdateRequest request;
   EXPECT_TRUE(request.ParseFromString(Flatten(bytes)));
   return request;
@@ -50,8 +50,8 @@ SplitMessage Encoded(const StreamRequest& request) {
     return EncodeStreamLookup(call, lookup->batch, GatherPayload(lookup->batch),
                               lookup->frame_bytes_max);
   }
-  const auto& update = std::get<UpdateCall>(*request.call);
-  return EncodeStreamUpdate(call, update.batch, GatherPayload(update.batch));
+  const auto& update = std::get<UpdateBatch>(*request.call);
+  return EncodeStreamUpdate(call, update, GatherPayload(update));
 }
 
 // Values that have several spellings, in the one our encoder uses.
@@ -173,7 +173,7 @@ TEST(RequestCodecDecode, WhatIsNoTraceparentIsIgnored) {
     grpc::ByteBuffer update_bytes = random.Cut(update.SerializeAsString());
     const auto update_call = DecodeUpdateRequest(update_bytes, pool, {});
     ASSERT_THAT(update_call, IsOk());
-    EXPECT_FALSE(update_call->batch.trace.is_set());
+    EXPECT_FALSE(update_call->trace.is_set());
   }
 }
 
@@ -446,11 +446,11 @@ TEST(RequestCodecDecode, ReadsWhatAContributionClaims) {
   const auto call = DecodeUpdateRequest(bytes, pool, {});
 
   ASSERT_THAT(call, IsOk());
-  ASSERT_TRUE(call->batch.claim.has_value());
-  EXPECT_EQ(call->batch.claim->table, TableId{1});
-  EXPECT_EQ(call->batch.claim->rank, Rank{3});
-  EXPECT_TRUE(call->batch.claim->resumes);
-  EXPECT_EQ(call->batch.claim->units, UnitSet(UnitSet::Run{2, 5, 9}));
+  ASSERT_TRUE(call->claim.has_value());
+  EXPECT_EQ(call->claim->table, TableId{1});
+  EXPECT_EQ(call->claim->rank, Rank{3});
+  EXPECT_TRUE(call->claim->resumes);
+  EXPECT_EQ(call->claim->units, UnitSet(UnitSet::Run{2, 5, 9}));
 }
 
 class RequestCodecBadContribution : public ::testing::TestWithParam<BadUpdate> {};

@@ -187,7 +187,7 @@ absl::Status Attach(RequestMemory memory, LookupCall& call) {
     EMBLA_RETURN_IF_ERROR(cursors.Take(i, call.batch.parts[i]));
   }
   EMBLA_RETURN_IF_ERROR(cursors.CheckEmpty());
-  call.memory = std::move(memory).Release();
+  call.batch.memory = std::move(memory).Release();
   return absl::OkStatus();
 }
 
@@ -353,18 +353,17 @@ absl::StatusOr<UpdateBatch> UpdateHeader(const v1::UpdateRequest& small) {
   return batch;
 }
 
-absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, const RequestLimits& limits) {
+absl::StatusOr<UpdateBatch> ToCall(const v1::UpdateRequest& small, const RequestLimits& limits) {
   EMBLA_RETURN_IF_ERROR(CheckCounts(small.parts(), limits));
-  UpdateCall call;
-  EMBLA_ASSIGN_OR_RETURN(call.batch, UpdateHeader(small));
-  call.batch.parts.resize(static_cast<std::size_t>(small.parts_size()));
-  for (std::size_t i = 0; i < call.batch.parts.size(); ++i) {
+  EMBLA_ASSIGN_OR_RETURN(UpdateBatch batch, UpdateHeader(small));
+  batch.parts.resize(static_cast<std::size_t>(small.parts_size()));
+  for (std::size_t i = 0; i < batch.parts.size(); ++i) {
     const v1::UpdatePart& from = small.parts(static_cast<int>(i));
-    EMBLA_RETURN_IF_ERROR(CheckUpdatePart(i, from, call.batch.wire_dtype));
-    if (call.batch.claim.has_value()) {
-      EMBLA_RETURN_IF_ERROR(CheckContribution(*call.batch.claim, i, from));
+    EMBLA_RETURN_IF_ERROR(CheckUpdatePart(i, from, batch.wire_dtype));
+    if (batch.claim.has_value()) {
+      EMBLA_RETURN_IF_ERROR(CheckContribution(*batch.claim, i, from));
     }
-    UpdatePart& part = call.batch.parts[i];
+    UpdatePart& part = batch.parts[i];
     part.table = TableId{from.table_id()};
     part.replica_group = from.replica_group();
     part.form = static_cast<UpdatePart::Form>(from.form());
@@ -382,16 +381,16 @@ absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, const RequestL
     part.weights = Sized<float>(from.weighted() ? from.ids_count() : 0);
     part.row_sum_squares = Sized<float>(from.has_row_sum_squares() ? from.ids_count() : 0);
   }
-  return call;
+  return batch;
 }
 
-absl::Status Attach(RequestMemory memory, UpdateCall& call) {
+absl::Status Attach(RequestMemory memory, UpdateBatch& batch) {
   EMBLA_ASSIGN_OR_RETURN(UpdateCursors cursors, UpdateCursors::Over(memory));
-  for (std::size_t i = 0; i < call.batch.parts.size(); ++i) {
-    EMBLA_RETURN_IF_ERROR(cursors.Take(i, call.batch.wire_dtype, call.batch.parts[i]));
+  for (std::size_t i = 0; i < batch.parts.size(); ++i) {
+    EMBLA_RETURN_IF_ERROR(cursors.Take(i, batch.wire_dtype, batch.parts[i]));
   }
   EMBLA_RETURN_IF_ERROR(cursors.CheckEmpty());
-  call.memory = std::move(memory).Release();
+  batch.memory = std::move(memory).Release();
   return absl::OkStatus();
 }
 
@@ -432,7 +431,7 @@ absl::Status CheckReservation(const StreamRequest& request, const RequestLimits&
 
 template <typename Call>
 void Fill(StreamRequest& request, absl::StatusOr<Call> call, const RequestLimits& limits) {
-  request.is_update = std::is_same_v<Call, UpdateCall>;
+  request.is_update = std::is_same_v<Call, UpdateBatch>;
   if (call.ok()) {
     request.call = *std::move(call);
     if (request.reserve.bytes == 0) return;
@@ -448,15 +447,15 @@ void Fill(StreamRequest& request, absl::StatusOr<Call> call, const RequestLimits
 
 namespace detail {
 
-absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, const RequestLimits& limits) {
+absl::StatusOr<UpdateBatch> ToCall(const v1::UpdateRequest& small, const RequestLimits& limits) {
   return embla::wire::ToCall(small, limits);
 }
 
-absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory memory,
-                                  const RequestLimits& limits) {
-  EMBLA_ASSIGN_OR_RETURN(UpdateCall call, ToCall(small, limits));
-  EMBLA_RETURN_IF_ERROR(Attach(std::move(memory), call));
-  return call;
+absl::StatusOr<UpdateBatch> ToCall(const v1::UpdateRequest& small, RequestMemory memory,
+                                   const RequestLimits& limits) {
+  EMBLA_ASSIGN_OR_RETURN(UpdateBatch batch, ToCall(small, limits));
+  EMBLA_RETURN_IF_ERROR(Attach(std::move(memory), batch));
+  return batch;
 }
 
 DecodeLimits LimitsFor(const RequestLimits& limits) {
@@ -477,8 +476,8 @@ absl::StatusOr<LookupCall> DecodeLookupRequest(grpc::ByteBuffer& bytes, BufferPo
   return call;
 }
 
-absl::StatusOr<UpdateCall> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
-                                               const RequestLimits& limits) {
+absl::StatusOr<UpdateBatch> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                                const RequestLimits& limits) {
   v1::UpdateRequest small;
   EMBLA_ASSIGN_OR_RETURN(RequestMemory memory,
                          Decode(bytes, pool, detail::kUpdateLarge, limits, small));
@@ -539,12 +538,12 @@ bool IsArray(bool is_update, int number) {
   return is_update ? contains(detail::kUpdateLarge) : contains(kLookupLarge);
 }
 
-absl::Status AttachArrays(RequestMemory memory, std::variant<LookupCall, UpdateCall>& call) {
+absl::Status AttachArrays(RequestMemory memory, std::variant<LookupCall, UpdateBatch>& call) {
   return std::visit([&memory](auto& each) { return Attach(std::move(memory), each); }, call);
 }
 
-absl::Status AttachArrays(RequestMemory memory, UpdateCall& call) {
-  return Attach(std::move(memory), call);
+absl::Status AttachArrays(RequestMemory memory, UpdateBatch& batch) {
+  return Attach(std::move(memory), batch);
 }
 
 }  // namespace embla::wire

@@ -172,9 +172,8 @@ LookupPayload GatherPayload(const LookupBatch& batch) {
           .weights = JoinParts(batch.parts, &LookupPart::weights)};
 }
 
-UpdatePayload GatherPayload(const UpdateBatch& batch) { return SharePayload(batch, nullptr); }
-
-UpdatePayload SharePayload(const UpdateBatch& batch, const Memory& memory) {
+UpdatePayload GatherPayload(const UpdateBatch& batch) {
+  const Memory& memory = batch.memory.memory();
   return {.ids = JoinParts(batch.parts, &UpdatePart::ids, memory),
           .lengths = JoinParts(batch.parts, &UpdatePart::lengths, memory),
           .weights = JoinParts(batch.parts, &UpdatePart::weights, memory),

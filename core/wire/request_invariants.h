@@ -34,7 +34,7 @@ inline std::uint64_t Sum(std::span<const std::uint32_t> lengths) {
   return sum;
 }
 
-inline bool Inside(const Buffer& memory, const void* data, std::size_t size) {
+inline bool Inside(const SharedBuffer& memory, const void* data, std::size_t size) {
   const auto* begin = static_cast<const std::byte*>(data);
   return size == 0 || (begin >= memory.data() && begin + size <= memory.data() + memory.size());
 }
@@ -43,9 +43,9 @@ inline void CheckInvariants(const LookupCall& call) {
   std::size_t reply_bytes = 0;
   for (const LookupPart& part : call.batch.parts) {
     EMBLA_CHECK(part.column_begin < part.column_end && part.column_end <= kDimMax);
-    EMBLA_CHECK(Inside(call.memory, part.ids.data(), part.ids.size_bytes()));
-    EMBLA_CHECK(Inside(call.memory, part.lengths.data(), part.lengths.size_bytes()));
-    EMBLA_CHECK(Inside(call.memory, part.weights.data(), part.weights.size_bytes()));
+    EMBLA_CHECK(Inside(call.batch.memory, part.ids.data(), part.ids.size_bytes()));
+    EMBLA_CHECK(Inside(call.batch.memory, part.lengths.data(), part.lengths.size_bytes()));
+    EMBLA_CHECK(Inside(call.batch.memory, part.weights.data(), part.weights.size_bytes()));
     EMBLA_CHECK(part.weights.empty() || part.weights.size() == part.ids.size());
     EMBLA_CHECK(part.pooling == Pooling::kNone ? part.lengths.empty()
                                                : Sum(part.lengths) == part.ids.size());
@@ -54,18 +54,17 @@ inline void CheckInvariants(const LookupCall& call) {
   EMBLA_CHECK(reply_bytes == call.reply_bytes);
 }
 
-inline void CheckInvariants(const UpdateCall& call) {
-  EMBLA_CHECK(ToInt(call.batch.session) != 0 && ToInt(call.batch.seq) != 0);
-  EMBLA_CHECK(!call.batch.claim.has_value() || !call.batch.claim->units.empty());
-  for (const UpdatePart& part : call.batch.parts) {
-    EMBLA_CHECK(!call.batch.claim.has_value() ||
-                (part.table == call.batch.claim->table && part.clipped &&
+inline void CheckInvariants(const UpdateBatch& batch) {
+  EMBLA_CHECK(ToInt(batch.session) != 0 && ToInt(batch.seq) != 0);
+  EMBLA_CHECK(!batch.claim.has_value() || !batch.claim->units.empty());
+  for (const UpdatePart& part : batch.parts) {
+    EMBLA_CHECK(!batch.claim.has_value() ||
+                (part.table == batch.claim->table && part.clipped &&
                  part.form == UpdatePart::Form::kRows && part.row_sum_squares.empty()));
     EMBLA_CHECK(part.column_begin < part.column_end && part.column_end <= kDimMax);
-    EMBLA_CHECK(Inside(call.memory, part.ids.data(), part.ids.size_bytes()));
-    EMBLA_CHECK(Inside(call.memory, part.gradients.data(), part.gradients.size()));
-    EMBLA_CHECK(part.gradients.size() ==
-                part.gradient_rows() * part.row_bytes(call.batch.wire_dtype));
+    EMBLA_CHECK(Inside(batch.memory, part.ids.data(), part.ids.size_bytes()));
+    EMBLA_CHECK(Inside(batch.memory, part.gradients.data(), part.gradients.size()));
+    EMBLA_CHECK(part.gradients.size() == part.gradient_rows() * part.row_bytes(batch.wire_dtype));
     EMBLA_CHECK(part.form == UpdatePart::Form::kBags ? Sum(part.lengths) == part.ids.size()
                                                      : part.lengths.empty());
     EMBLA_CHECK(!part.learning_rate.has_value() ||

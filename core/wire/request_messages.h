@@ -23,10 +23,10 @@ const v1::UpdateRequest& SmallPart(const UpdateBatch& batch, MessageArena& arena
 std::vector<LargeField> LargeFields(const UpdatePayload& payload);
 
 // Checks the message. Spans of the batch have sizes, and no data: see AttachArrays.
-absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, const RequestLimits& limits);
+absl::StatusOr<UpdateBatch> ToCall(const v1::UpdateRequest& small, const RequestLimits& limits);
 // Checks and joins them again. `memory` holds the fields of kUpdateLarge.
-absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory memory,
-                                  const RequestLimits& limits);
+absl::StatusOr<UpdateBatch> ToCall(const v1::UpdateRequest& small, RequestMemory memory,
+                                   const RequestLimits& limits);
 
 DecodeLimits LimitsFor(const RequestLimits& limits);
 

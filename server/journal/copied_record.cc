@@ -40,7 +40,7 @@ DecidedUpdate Wrapped(TableId table, const UpdateBatch& batch) {
   return update;
 }
 
-absl::StatusOr<CopiedUpdate> GetUpdate(const Head& head, std::span<const std::byte> bytes) {
+absl::StatusOr<CopiedUpdate> GetUpdate(const Head& head, const SharedBuffer& bytes) {
   EMBLA_ASSIGN_OR_RETURN(DecidedUpdate update, DecodeUpdateRecord(bytes));
   const DecidedUpdate expected = Wrapped(head.table, {});
   const bool is_of_table = update.tables == expected.tables && update.time == expected.time &&
@@ -51,16 +51,19 @@ absl::StatusOr<CopiedUpdate> GetUpdate(const Head& head, std::span<const std::by
   return CopiedUpdate{head.table, head.reign, head.order, std::move(update.batch)};
 }
 
-absl::StatusOr<CopiedRows> GetRows(const Head& head, RecordReader& in) {
+absl::StatusOr<CopiedRows> GetRows(const Head& head, RecordReader& in, const SharedBuffer& bytes) {
   const auto flags = in.Get<std::uint32_t>();
   CopiedRows piece{.table = head.table, .reign = head.reign, .order = head.order};
   piece.first = (flags & kFirst) != 0;
   piece.last = (flags & kLast) != 0;
   piece.windows = GetWindows(in);
   const std::uint32_t size = in.GetCount(1);
-  piece.row_block = in.GetArray<std::byte>(size);
+  const std::span<const std::byte> block = in.GetArray<std::byte>(size);
   if (!in.at_end() || flags > (kFirst | kLast))
     return DamagedCopy("rows are not as long as they say");
+  if (block.empty()) return piece;
+  const auto begin = static_cast<std::size_t>(block.data() - bytes.data());
+  piece.row_block = bytes.Part(begin, begin + block.size());
   return piece;
 }
 
@@ -77,7 +80,7 @@ void PutCopied(const CopiedRows& piece, RecordWriter& out) {
   PutWindows(piece.windows, out);
   out.Put(static_cast<std::uint32_t>(piece.row_block.size()));
   out.Reserve(piece.row_block.size());
-  out.PutArray(piece.row_block);
+  out.PutArray(piece.row_block.bytes());
 }
 
 void PutCopied(const CopyConfirmed& confirmed, RecordWriter& out) {
@@ -89,16 +92,16 @@ void PutCopied(const CopyGone& gone, RecordWriter& out) {
   PutHead({gone.table, kGone, 0, ToInt(gone.node)}, out);
 }
 
-absl::StatusOr<Decision> DecodeCopiedRecord(std::span<const std::byte> bytes) {
-  RecordReader in(bytes);
+absl::StatusOr<Decision> DecodeCopiedRecord(const SharedBuffer& bytes) {
+  RecordReader in(bytes.bytes());
   Head head;
   head.table = TableId{in.Get<std::uint32_t>()};
   head.what = in.Get<std::uint32_t>();
   head.reign = in.Get<std::uint64_t>();
   head.order = in.Get<std::uint64_t>();
   if (!in.ok()) return DamagedCopy("it is cut off");
-  if (head.what == kUpdate) return GetUpdate(head, bytes.subspan(kHeadBytes));
-  if (head.what == kRows) return GetRows(head, in);
+  if (head.what == kUpdate) return GetUpdate(head, bytes.Part(kHeadBytes, bytes.size()));
+  if (head.what == kRows) return GetRows(head, in, bytes);
   const bool is_alone = in.at_end() && head.reign == 0;
   if (head.what == kConfirmed && is_alone && head.order == 0) return CopyConfirmed{head.table};
   if (head.what == kGone && is_alone && head.order <= UINT32_MAX) {

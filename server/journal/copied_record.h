@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
 #include "absl/status/statusor.h"
 #include "server/journal/record_bytes.h"
@@ -17,8 +16,8 @@ void PutCopied(const CopiedRows& piece, RecordWriter& out);
 void PutCopied(const CopyConfirmed& confirmed, RecordWriter& out);
 void PutCopied(const CopyGone& gone, RecordWriter& out);
 
-// One of the four; views `bytes`. DataLoss: not such a record.
+// One of the four, whose memory is `bytes`. DataLoss: not such a record.
 // Requires: bytes.data() is aligned to 8.
-absl::StatusOr<Decision> DecodeCopiedRecord(std::span<const std::byte> bytes);
+absl::StatusOr<Decision> DecodeCopiedRecord(const SharedBuffer& bytes);
 
 }  // namespace embla

@@ -403,9 +403,9 @@ class CopiesTrial {
     header.step = update.seq;
     const std::uint32_t to = random_() % 4 == 0 ? random_() % kNodes : ToInt(copies_.front()) - 1;
     if (lost_ == specs_[to].id) return;
-    Packed<UpdateBatch> request = Pack(header, {update.part});
+    UpdateBatch request = Pack(header, {update.part});
     update.answer = std::make_shared<Answer>();
-    nodes_[to]->node().Update(std::move(request.batch), std::move(request.memory),
+    nodes_[to]->node().Update(std::move(request),
                               absl::Now() + absl::Milliseconds(1 + random_() % 200),
                               [answer = update.answer](const absl::StatusOr<UpdateResult>& result) {
                                 answer->Set(result.status());
@@ -549,10 +549,7 @@ class ToldCopyTest : public ::testing::Test {
 
   std::shared_ptr<Told> Tell(Kind kind, std::uint64_t reign, std::uint64_t order) {
     ReplicaMessage message;
-    message.kind = kind;
-    message.table = kTable;
-    message.reign = reign;
-    message.order = order;
+    message.content = CopyProbe{kTable, reign, order};
     message.plan_version = message.term = PlanVersion{1};
     UpdatePartData data;
     data.part.table = kTable;
@@ -563,11 +560,11 @@ class ToldCopyTest : public ::testing::Test {
     header.plan_version = PlanVersion{1};
     header.session = kSession;
     header.seq = header.first_incomplete = UpdateSeq{order};
-    Packed<UpdateBatch> packed = Pack(header, {data});
-    if (kind == Kind::kUpdate) message.update = std::move(packed.batch);
+    if (kind == Kind::kUpdate) {
+      message.content = CopiedUpdate{kTable, reign, order, Pack(header, {data})};
+    }
     auto told = std::make_shared<Told>();
-    copy_.node().ApplyReplicated(std::move(message), std::move(packed.memory),
-                                 absl::InfiniteFuture(),
+    copy_.node().ApplyReplicated(std::move(message), absl::InfiniteFuture(),
                                  [told](const absl::StatusOr<ReplicaAck>& ack) {
                                    const MutexLock lock(told->mu);
                                    told->ack = ack;

@@ -45,6 +45,18 @@ class Encoder {
   RecordWriter& out_;
 };
 
+// Keeps what `decision` views; null: it views nothing, or whoever made it keeps that.
+std::shared_ptr<const void> MemoryOf(const Decision& decision) {
+  if (const auto* const update = std::get_if<DecidedUpdate>(&decision)) {
+    return update->batch.memory.memory();
+  }
+  if (const auto* const update = std::get_if<CopiedUpdate>(&decision)) {
+    return update->batch.memory.memory();
+  }
+  const auto* const rows = std::get_if<CopiedRows>(&decision);
+  return rows == nullptr ? nullptr : rows->row_block.memory();
+}
+
 absl::StatusOr<Decision> DecodeDecidedBefore(std::span<const std::byte> bytes) {
   if (bytes.empty()) return DecidedBefore();
   return absl::DataLossError(
@@ -53,7 +65,8 @@ absl::StatusOr<Decision> DecodeDecidedBefore(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-DecisionRecord EncodeDecision(const Decision& decision, std::shared_ptr<const void> memory) {
+DecisionRecord EncodeDecision(const Decision& decision) {
+  std::shared_ptr<const void> memory = MemoryOf(decision);
   RecordWriter out = memory == nullptr ? RecordWriter(kRecordHeaderBytes)
                                        : RecordWriter::OfViews(std::move(memory));
   const JournalKind kind = std::visit(Encoder(out), decision);
@@ -68,17 +81,18 @@ bool IsDecision(JournalKind kind) {
          kind == JournalKind::kPlanDelta;
 }
 
-absl::StatusOr<Decision> DecodeDecision(JournalKind kind, std::span<const std::byte> bytes,
+absl::StatusOr<Decision> DecodeDecision(JournalKind kind, const SharedBuffer& memory,
                                         const Plan& before) {
-  if (kind == JournalKind::kUpdate) return DecodeUpdateRecord(bytes);
-  if (kind == JournalKind::kStep) return DecodeStepRecord(bytes);
+  if (kind == JournalKind::kUpdate) return DecodeUpdateRecord(memory);
+  if (kind == JournalKind::kStep) return DecodeStepRecord(memory);
+  if (kind == JournalKind::kCopied) return DecodeCopiedRecord(memory);
+  const std::span<const std::byte> bytes = memory.bytes();
   if (kind == JournalKind::kBefore) return DecodeDecidedBefore(bytes);
   if (kind == JournalKind::kAveraged) return DecodeAveragedRecord(bytes);
   if (kind == JournalKind::kSweep) return DecodeSweepRecord(bytes);
   if (kind == JournalKind::kClosedSessions) return DecodeClosedSessionsRecord(bytes);
   if (kind == JournalKind::kPlan) return DecodePlanRecord(bytes);
-  if (kind == JournalKind::kPlanDelta) return DecodePlanDeltaRecord(bytes, before);
-  return DecodeCopiedRecord(bytes);
+  return DecodePlanDeltaRecord(bytes, before);
 }
 
 }  // namespace embla

@@ -74,10 +74,9 @@ class JournalFailuresTest : public ::testing::Test {
     header.session = SessionId{1 + group};
     header.seq = header.first_incomplete = UpdateSeq{seq};
     header.step = seq;
-    Packed<UpdateBatch> request = Pack(header, {data});
+    UpdateBatch request = Pack(header, {data});
     return Await<UpdateResult>([&](UpdateDone done) {
-             subject_->node().Update(std::move(request.batch), std::move(request.memory),
-                                     absl::InfiniteFuture(), std::move(done));
+             subject_->node().Update(std::move(request), absl::InfiniteFuture(), std::move(done));
            })
         .status();
   }
@@ -89,10 +88,9 @@ class JournalFailuresTest : public ::testing::Test {
     data.part.replica_group = group;
     data.part.column_end = kDim;
     data.ids = {RowId{row}};
-    Packed<LookupBatch> request = Pack(LookupBatch{}, {data});
+    LookupBatch request = Pack(LookupBatch{}, {data});
     const auto result = Await<LookupResult>([&](LookupDone done) {
-      subject_->node().Lookup(std::move(request.batch), std::move(request.memory),
-                              absl::InfiniteFuture(), {}, std::move(done));
+      subject_->node().Lookup(std::move(request), absl::InfiniteFuture(), {}, std::move(done));
     });
     EXPECT_THAT(result, IsOk());
     return result.ok() ? result->rows.As<float>()[0] : -1.0f;

@@ -154,8 +154,8 @@ absl::Status JournalPlayer::PlayProcess(std::span<const std::byte> bytes) {
       absl::StrCat("process ", record.log_process, " of the log comes as ", units_.log_process()));
 }
 
-absl::Status JournalPlayer::PlayDecision(JournalKind kind, Buffer bytes) {
-  EMBLA_ASSIGN_OR_RETURN(Decision decision, DecodeDecision(kind, bytes.bytes(), *node_.plan()));
+absl::Status JournalPlayer::PlayDecision(JournalKind kind, const SharedBuffer& bytes) {
+  EMBLA_ASSIGN_OR_RETURN(Decision decision, DecodeDecision(kind, bytes, *node_.plan()));
   if (auto* const update = std::get_if<DecidedUpdate>(&decision)) {
     EMBLA_RETURN_IF_ERROR(ApplyToUnits(*update));
     ++updates_;
@@ -174,11 +174,11 @@ absl::Status JournalPlayer::PlayDecision(JournalKind kind, Buffer bytes) {
       if (installed->plan->FindTable(table.spec.id) == nullptr) units_.DropTable(table.spec.id);
     }
     self_ = installed->self;
-    return InstallPlan(std::move(decision), std::move(bytes));
+    return InstallPlan(std::move(decision));
   }
   const std::size_t size = bytes.size();
   BeginAhead(size);
-  node_.Apply(std::move(decision), std::move(bytes),
+  node_.Apply(std::move(decision),
               [this, size, lsn = lsn_](const absl::StatusOr<Applied>& applied) {
                 End(size, lsn, applied);
               });
@@ -186,9 +186,9 @@ absl::Status JournalPlayer::PlayDecision(JournalKind kind, Buffer bytes) {
 }
 
 // Other machines, or a newer program, may have written it: an error is not damage.
-absl::Status JournalPlayer::InstallPlan(Decision decision, Buffer bytes) {
+absl::Status JournalPlayer::InstallPlan(Decision decision) {
   absl::Status status;
-  node_.Apply(std::move(decision), std::move(bytes),
+  node_.Apply(std::move(decision),
               [&status](const absl::StatusOr<Applied>& applied) { status = applied.status(); });
   // The node is not the one that wrote it.
   if (absl::IsInvalidArgument(status)) return absl::FailedPreconditionError(status.message());

@@ -72,8 +72,8 @@ class JournalPlayer {
   void Arrive(TableId table, RowInterval rows);
   absl::Status PlayKind(JournalKind kind, Buffer bytes);
   absl::Status PlayProcess(std::span<const std::byte> bytes);
-  absl::Status PlayDecision(JournalKind kind, Buffer bytes);
-  absl::Status InstallPlan(Decision decision, Buffer bytes);
+  absl::Status PlayDecision(JournalKind kind, const SharedBuffer& bytes);
+  absl::Status InstallPlan(Decision decision);
   absl::Status PlaySync(std::span<const std::byte> bytes);
   absl::Status PlayAdopted(std::span<const std::byte> bytes);
   absl::Status PlayFolded(std::span<const std::byte> bytes);

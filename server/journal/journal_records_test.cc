@@ -31,7 +31,7 @@ namespace {
 
 using ::embla::testing::IsOk;
 
-Buffer BufferOf(std::string_view bytes) {
+SharedBuffer BufferOf(std::string_view bytes) {
   Buffer buffer = Buffer::Allocate(bytes.size());
   if (!bytes.empty()) std::memcpy(buffer.data(), bytes.data(), bytes.size());
   return buffer;
@@ -134,7 +134,7 @@ std::vector<Decision> ExampleCopied(const UpdateExample& update) {
           CopiedRows{.table = TableId{7},
                      .reign = 77,
                      .order = 5,
-                     .row_block = std::as_bytes(std::span(kRows)),
+                     .row_block = BufferOf(kRows),
                      .first = true,
                      .last = true,
                      .windows = ExampleWindows()},
@@ -145,14 +145,18 @@ std::vector<Decision> ExampleCopied(const UpdateExample& update) {
 struct Example {
   JournalKind kind;
   std::string bytes;
-  std::function<absl::StatusOr<std::string>(std::span<const std::byte>)> again;
+  std::function<absl::StatusOr<std::string>(const SharedBuffer&)> again;
 };
 
 template <typename Decode, typename Encode>
 Example MakeExample(JournalKind kind, std::string bytes, Decode decode, Encode encode) {
-  return {kind, std::move(bytes),
-          [=](std::span<const std::byte> input) -> absl::StatusOr<std::string> {
-            const auto record = decode(input);
+  return {kind, std::move(bytes), [=](const SharedBuffer& input) -> absl::StatusOr<std::string> {
+            const auto record = [&] {
+              if constexpr (std::is_invocable_v<Decode, const SharedBuffer&>) return decode(input);
+              if constexpr (!std::is_invocable_v<Decode, const SharedBuffer&>) {
+                return decode(input.bytes());
+              }
+            }();
             if (!record.ok()) return record.status();
             return encode(*record);
           }};
@@ -349,14 +353,14 @@ TEST(JournalRecords, TheGoldenFileIsWhatIsWrittenAndRead) {
 TEST(JournalRecords, WhatIsReadIsWhatWasWritten) {
   for (const Example& example : AllExamples()) {
     SCOPED_TRACE(static_cast<int>(example.kind));
-    const Buffer bytes = BufferOf(example.bytes);
-    const absl::StatusOr<std::string> again = example.again(bytes.bytes());
+    const SharedBuffer bytes = BufferOf(example.bytes);
+    const absl::StatusOr<std::string> again = example.again(bytes);
     ASSERT_THAT(again, IsOk());
     EXPECT_EQ(*again, example.bytes);
   }
   const UpdateExample example;
-  const Buffer bytes = BufferOf(EncodeUpdateRecord(example.Make()));
-  const absl::StatusOr<DecidedUpdate> update = DecodeUpdateRecord(bytes.bytes());
+  const SharedBuffer bytes = BufferOf(EncodeUpdateRecord(example.Make()));
+  const absl::StatusOr<DecidedUpdate> update = DecodeUpdateRecord(bytes);
   ASSERT_THAT(update, IsOk());
   EXPECT_EQ(update->tables, example.Make().tables);
   EXPECT_EQ(update->time, example.Make().time);
@@ -367,66 +371,71 @@ TEST(JournalRecords, WhatIsReadIsWhatWasWritten) {
 // Whatever is viewed where it lies, the record is the same, and its memory is let go with it.
 TEST(JournalRecords, ViewedAndCopiedDecisionsAreTheSameRecord) {
   constexpr std::size_t kIds = 301;  // An odd number of floats: what follows is padded.
-  struct Memory {
-    std::vector<RowId> ids = std::vector<RowId>(kIds, RowId{7});
-    std::vector<float> gradients = std::vector<float>(3 * kIds, 0.5f);
-    std::vector<float> squares = std::vector<float>(kIds, 2.0f);
-  };
-  auto memory = std::make_shared<Memory>();
+  const std::vector<RowId> all_ids(kIds, RowId{7});
+  const std::vector<float> all_gradients(3 * kIds, 0.5f);
+  const std::vector<float> all_squares(kIds, 2.0f);
   DecidedUpdate update = UpdateExample().Make();
   update.batch.parts.clear();
   for (const std::size_t ids : {kIds, std::size_t{2}, kIds}) {
     UpdatePart& part = update.batch.parts.emplace_back();
     part.table = TableId{7};
     part.column_end = 3;
-    part.ids = std::span(memory->ids).first(ids);
-    part.gradients = std::as_bytes(std::span(memory->gradients).first(3 * ids));
-    part.row_sum_squares = std::span(memory->squares).first(ids);
+    part.ids = std::span(all_ids).first(ids);
+    part.gradients = std::as_bytes(std::span(all_gradients).first(3 * ids));
+    part.row_sum_squares = std::span(all_squares).first(ids);
   }
-  for (const Decision& decision :
-       {Decision(update), Decision(CopiedUpdate{TableId{7}, 1, 2, update.batch})}) {
-    DecisionRecord viewed = EncodeDecision(decision, memory);
-    EXPECT_TRUE(viewed.payload.content() == BytesOf(decision));
-    EXPECT_EQ(memory.use_count(), 2);
+  const std::string of_update = BytesOf(update);
+  const std::string of_copy = BytesOf(CopiedUpdate{TableId{7}, 1, 2, update.batch});
+  std::weak_ptr<const void> memory;
+  {
+    update.batch.memory = Buffer::Allocate(1);  // Stands for that of the arrays.
+    memory = update.batch.memory.memory();
+    DecisionRecord viewed = EncodeDecision(update);
+    DecisionRecord viewed_copy = EncodeDecision(CopiedUpdate{TableId{7}, 1, 2, update.batch});
+    update.batch.memory = {};
+    EXPECT_TRUE(viewed.payload.content() == of_update);
+    EXPECT_TRUE(viewed_copy.payload.content() == of_copy);
     viewed.payload = {};
-    EXPECT_EQ(memory.use_count(), 1);
+    EXPECT_FALSE(memory.expired());
+    viewed_copy.payload = {};
   }
+  EXPECT_TRUE(memory.expired());
 }
 
 TEST(JournalRecords, ClosedSessionsComeBack) {
   const ClosedSessions closed = ExampleClosedSessions();
   std::string record = EncodeClosedSessionsRecord(closed);
-  const Buffer bytes = BufferOf(record);
+  const SharedBuffer bytes = BufferOf(record);
   const absl::StatusOr<ClosedSessions> read = DecodeClosedSessionsRecord(bytes.bytes());
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(*read, closed);
   record[4] = 3;  // From session 3 to session 2.
-  const Buffer damaged = BufferOf(record);
+  const SharedBuffer damaged = BufferOf(record);
   EXPECT_TRUE(absl::IsDataLoss(DecodeClosedSessionsRecord(damaged.bytes()).status()));
   record.pop_back();
-  const Buffer cut = BufferOf(record);
+  const SharedBuffer cut = BufferOf(record);
   EXPECT_TRUE(absl::IsDataLoss(DecodeClosedSessionsRecord(cut.bytes()).status()));
 }
 
 TEST(JournalRecords, SweepsAndTtlsComeBack) {
   const DecidedSweep sweep = ExampleSweep();
   std::string record = BytesOf(sweep);
-  const Buffer bytes = BufferOf(record);
+  const SharedBuffer bytes = BufferOf(record);
   const absl::StatusOr<DecidedSweep> read = DecodeSweepRecord(bytes.bytes());
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(*read, sweep);
   record[4] = 3;  // No such rule.
-  const Buffer damaged = BufferOf(record);
+  const SharedBuffer damaged = BufferOf(record);
   EXPECT_EQ(DecodeSweepRecord(damaged.bytes()).status().code(), absl::StatusCode::kDataLoss);
   record.pop_back();
-  const Buffer cut = BufferOf(record);
+  const SharedBuffer cut = BufferOf(record);
   EXPECT_EQ(DecodeSweepRecord(cut.bytes()).status().code(), absl::StatusCode::kDataLoss);
 
   const UpdateExample example;
   DecidedUpdate update = example.Make();
   update.batch.parts[1].ttl_steps = 30;
-  const Buffer with_ttl = BufferOf(EncodeUpdateRecord(update));
-  const absl::StatusOr<DecidedUpdate> again = DecodeUpdateRecord(with_ttl.bytes());
+  const SharedBuffer with_ttl = BufferOf(EncodeUpdateRecord(update));
+  const absl::StatusOr<DecidedUpdate> again = DecodeUpdateRecord(with_ttl);
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->batch.parts[0].ttl_steps, 0u);
   EXPECT_EQ(again->batch.parts[1].ttl_steps, 30u);
@@ -442,8 +451,8 @@ TEST(JournalRecords, ImagesAndLearningRatesComeBack) {
   images.state_only = true;
   update.batch.parts[1].learning_rate = 0.25f;
   std::string record = EncodeUpdateRecord(update);
-  const Buffer bytes = BufferOf(record);
-  const absl::StatusOr<DecidedUpdate> again = DecodeUpdateRecord(bytes.bytes());
+  const SharedBuffer bytes = BufferOf(record);
+  const absl::StatusOr<DecidedUpdate> again = DecodeUpdateRecord(bytes);
   ASSERT_THAT(again, IsOk());
   EXPECT_TRUE(again->batch.parts[0].is_images());
   EXPECT_TRUE(again->batch.parts[0].state_only);
@@ -452,18 +461,18 @@ TEST(JournalRecords, ImagesAndLearningRatesComeBack) {
   EXPECT_EQ(again->batch.parts[1].learning_rate, 0.25f);
   EXPECT_EQ(again->batch.parts[1].weights[1], 2.0f);
   update.batch.parts[0].learning_rate = 1.0f;  // Goes with gradients only.
-  const Buffer mixed = BufferOf(EncodeUpdateRecord(update));
-  EXPECT_TRUE(absl::IsDataLoss(DecodeUpdateRecord(mixed.bytes()).status()));
+  const SharedBuffer mixed = BufferOf(EncodeUpdateRecord(update));
+  EXPECT_TRUE(absl::IsDataLoss(DecodeUpdateRecord(mixed).status()));
 }
 
 TEST(JournalRecords, AveragedRowsComeBack) {
   std::string record = BytesOf(ExampleSync());
-  const Buffer bytes = BufferOf(record);
+  const SharedBuffer bytes = BufferOf(record);
   const absl::StatusOr<DecidedSync> read = DecodeAveragedRecord(bytes.bytes());
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(*read, ExampleSync());
   record[16] = 0;  // Columns 0 to 0.
-  const Buffer damaged = BufferOf(record);
+  const SharedBuffer damaged = BufferOf(record);
   EXPECT_TRUE(absl::IsDataLoss(DecodeAveragedRecord(damaged.bytes()).status()));
 }
 
@@ -511,8 +520,8 @@ TEST(JournalRecords, ACutRecordIsDataLoss) {
   for (const Example& example : AllExamples()) {
     SCOPED_TRACE(static_cast<int>(example.kind));
     for (std::size_t size = 0; size < example.bytes.size(); ++size) {
-      const Buffer bytes = BufferOf(example.bytes.substr(0, size));
-      EXPECT_TRUE(absl::IsDataLoss(example.again(bytes.bytes()).status())) << size;
+      const SharedBuffer bytes = BufferOf(example.bytes.substr(0, size));
+      EXPECT_TRUE(absl::IsDataLoss(example.again(bytes).status())) << size;
     }
   }
 }
@@ -541,8 +550,8 @@ TEST(JournalRecords, MutatedRecordsAreRefusedOrWhole) {
       if (form == 2) bytes.erase(at, 1 + random() % 8);
       if (form == 3) bytes.insert(at, bytes.substr(at, 1 + random() % 8));
     }
-    const Buffer buffer = BufferOf(bytes);
-    const absl::StatusOr<std::string> again = example.again(buffer.bytes());
+    const SharedBuffer buffer = BufferOf(bytes);
+    const absl::StatusOr<std::string> again = example.again(buffer);
     if (again.ok()) {
       ASSERT_EQ(*again, bytes);
     } else {
@@ -567,7 +576,7 @@ TEST(JournalRecords, AUnitAtRestSaysWhereItWent) {
 
 TEST(JournalRecords, AUnitOnTheMoveIsWhatItWas) {
   for (const RestoredUnit& unit : {ExampleComing(), ExampleKept()}) {
-    const Buffer bytes = BufferOf(EncodeUnitMoving(unit));
+    const SharedBuffer bytes = BufferOf(EncodeUnitMoving(unit));
     const auto decoded = DecodeUnitMoving(bytes.bytes());
     ASSERT_THAT(decoded, IsOk());
     EXPECT_EQ(decoded->durable, unit.durable);

@@ -275,10 +275,9 @@ class MovingSnapshotsTest : public ::testing::Test {
     header.seq = header.first_incomplete = UpdateSeq{seq};
     header.step = seq;
     header.routed_since = kPlan;
-    Packed<UpdateBatch> request = Pack(header, {data});
+    UpdateBatch request = Pack(header, {data});
     return Await<UpdateResult>([&](UpdateDone done) {
-      node.Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
-                  std::move(done));
+      node.Update(std::move(request), absl::InfiniteFuture(), std::move(done));
     });
   }
   // To both nodes, until every row has found its owner.

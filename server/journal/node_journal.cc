@@ -201,8 +201,7 @@ Durability NodeJournal::LevelOf(TableDurability asked) const {
   return Durability::kSynced;
 }
 
-absl::Status NodeJournal::Append(const Decision& decision, std::shared_ptr<const void> memory,
-                                 Durability level, Done done) {
+absl::Status NodeJournal::Append(const Decision& decision, Durability level, Done done) {
   if (const auto* const installed = std::get_if<InstalledPlan>(&decision)) {
     return AppendPlan(*installed, std::move(done));
   }
@@ -211,7 +210,7 @@ absl::Status NodeJournal::Append(const Decision& decision, std::shared_ptr<const
     done(absl::OkStatus());
     return absl::OkStatus();
   }
-  DecisionRecord record = EncodeDecision(decision, std::move(memory));
+  DecisionRecord record = EncodeDecision(decision);
   if (!is_control) {
     return AppendRecord(level, record.kind, std::move(record.payload), std::move(done));
   }

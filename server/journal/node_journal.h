@@ -71,8 +71,7 @@ class NodeJournal final : public Journal, public MoveLog {
     if (snapshots_ != nullptr) StopSnapshots();
   }
 
-  absl::Status Append(const Decision& decision, std::shared_ptr<const void> memory,
-                      Durability level, Done done) override;
+  absl::Status Append(const Decision& decision, Durability level, Done done) override;
   std::uint64_t position() const override { return ToInt(log_->next_lsn()); }
   Durability LevelOf(TableDurability asked) const override;
 

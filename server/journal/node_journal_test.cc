@@ -47,8 +47,8 @@ struct Operation {
 class Sent {
  public:
   Sent(ShardNode& node, const Operation& operation) {
-    Packed<UpdateBatch> request = Pack(operation.header, operation.parts);
-    node.Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
+    UpdateBatch request = Pack(operation.header, operation.parts);
+    node.Update(std::move(request), absl::InfiniteFuture(),
                 [this](const absl::StatusOr<UpdateResult>& result) {
                   const MutexLock lock(mu_);
                   result_ = result;
@@ -401,8 +401,7 @@ class Trial {
   void AwaitDurable() {
     std::promise<absl::Status> synced;
     const auto tell = [&synced](const absl::Status& status) { synced.set_value(status); };
-    ASSERT_THAT(subject_->journal().Append(DecidedBefore(), nullptr, Durability::kSynced, tell),
-                IsOk());
+    ASSERT_THAT(subject_->journal().Append(DecidedBefore(), Durability::kSynced, tell), IsOk());
     ASSERT_THAT(synced.get_future().get(), IsOk());
   }
 

@@ -33,9 +33,8 @@ void ReadAsRecord(JournalKind kind, std::string_view content) {
   RecordTexts texts;
   ExpectRefusal(
       texts.Describe({.kind = static_cast<std::uint16_t>(kind), .payload = content}).status());
-  const Buffer bytes = Aligned(content);
   if (!IsDecision(kind)) return;
-  const auto decision = DecodeDecision(kind, bytes.bytes(), Plan());
+  const auto decision = DecodeDecision(kind, Aligned(content), Plan());
   ExpectRefusal(decision.status());
   // Plans are written in another way than they are read.
   if (!decision.ok() || std::holds_alternative<InstalledPlan>(*decision)) return;

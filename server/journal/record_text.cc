@@ -173,17 +173,17 @@ absl::StatusOr<RecordText> RecordTexts::Describe(const LogRecordView& record) {
   if (!record.payload.empty()) {
     std::memcpy(bytes.data(), record.payload.data(), record.payload.size());
   }
-  absl::StatusOr<std::string> text = TextOf(kind, bytes.bytes());
+  absl::StatusOr<std::string> text = TextOf(kind, std::move(bytes));
   if (text.ok()) return RecordText{name, *std::move(text)};
   return absl::Status(text.status().code(), absl::StrCat("record ", ToInt(record.lsn), " (", name,
                                                          "): ", text.status().message()));
 }
 
-absl::StatusOr<std::string> RecordTexts::TextOf(JournalKind kind,
-                                                std::span<const std::byte> bytes) {
+absl::StatusOr<std::string> RecordTexts::TextOf(JournalKind kind, const SharedBuffer& memory) {
+  const std::span<const std::byte> bytes = memory.bytes();
   const Words words(*plan_);
   if (IsDecision(kind)) {
-    EMBLA_ASSIGN_OR_RETURN(const Decision decision, DecodeDecision(kind, bytes, *plan_));
+    EMBLA_ASSIGN_OR_RETURN(const Decision decision, DecodeDecision(kind, memory, *plan_));
     std::string text = std::visit(words, decision);
     if (const auto* installed = std::get_if<InstalledPlan>(&decision)) plan_ = installed->plan;
     return text;

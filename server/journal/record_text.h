@@ -38,7 +38,7 @@ class RecordTexts {
   std::uint64_t processes() const { return processes_; }
 
  private:
-  absl::StatusOr<std::string> TextOf(JournalKind kind, std::span<const std::byte> bytes);
+  absl::StatusOr<std::string> TextOf(JournalKind kind, const SharedBuffer& memory);
 
   PlanPtr plan_ = std::make_shared<const Plan>();
   std::uint64_t processes_ = 0;

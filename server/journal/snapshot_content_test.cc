@@ -175,14 +175,12 @@ TEST_F(SnapshotsTest, ACopyThatHasEverythingStillDoesAfterAStart) {
   ASSERT_THAT(installed, IsOk());
   const auto probe = [&](std::uint64_t life) {
     ReplicaMessage message;
-    message.table = kShared;
-    message.reign = 5;
+    message.content = CopyProbe{.table = kShared, .reign = 5};
     message.plan_version = message.term = PlanVersion{2};
     message.life = life;
     message.serves = life != 0;
     return Await<ReplicaAck>([&](ReplicaDone done) {
-      subject_->node().ApplyReplicated(std::move(message), Buffer(), absl::InfiniteFuture(),
-                                       std::move(done));
+      subject_->node().ApplyReplicated(std::move(message), absl::InfiniteFuture(), std::move(done));
     });
   };
   const auto first = probe(/*life=*/0);

@@ -103,9 +103,9 @@ PendingPtr<UpdateResult> Send(ShardNode& node, const std::vector<TableId>& table
     header.claim = StepClaim{
         .table = kSteps, .rank = Rank{0}, .units = UnitSet({0, 0, SpecOf(kSteps).row_granules})};
   }
-  Packed<UpdateBatch> request = Pack(header, parts);
+  UpdateBatch request = Pack(header, parts);
   auto pending = std::make_shared<Pending<UpdateResult>>();
-  node.Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
+  node.Update(std::move(request), absl::InfiniteFuture(),
               [pending](absl::StatusOr<UpdateResult> result) { pending->Set(std::move(result)); });
   return pending;
 }

@@ -214,8 +214,10 @@ std::string EncodeUpdateRecord(const DecidedUpdate& update) {
 
 namespace {
 
-absl::StatusOr<DecidedUpdate> Decode(RecordReader in, DecidedUpdate update) {
+absl::StatusOr<DecidedUpdate> Decode(RecordReader in, const SharedBuffer& bytes,
+                                     DecidedUpdate update) {
   UpdateBatch& batch = update.batch;
+  batch.memory = bytes;
   batch.session = SessionId{in.Get<std::uint64_t>()};
   batch.seq = UpdateSeq{in.Get<std::uint64_t>()};
   batch.first_incomplete = UpdateSeq{in.Get<std::uint64_t>()};
@@ -240,16 +242,16 @@ absl::StatusOr<DecidedUpdate> Decode(RecordReader in, DecidedUpdate update) {
 
 }  // namespace
 
-absl::StatusOr<DecidedUpdate> DecodeUpdateRecord(std::span<const std::byte> bytes) {
-  return Decode(RecordReader(bytes), DecidedUpdate());
+absl::StatusOr<DecidedUpdate> DecodeUpdateRecord(const SharedBuffer& bytes) {
+  return Decode(RecordReader(bytes.bytes()), bytes, DecidedUpdate());
 }
 
-absl::StatusOr<DecidedUpdate> DecodeStepRecord(std::span<const std::byte> bytes) {
-  RecordReader in(bytes);
+absl::StatusOr<DecidedUpdate> DecodeStepRecord(const SharedBuffer& bytes) {
+  RecordReader in(bytes.bytes());
   DecidedUpdate update;
   GetStep(in, update.batch);
   if (!in.ok()) return DamagedUpdate("a step whose contributions are cut off");
-  return Decode(in, std::move(update));
+  return Decode(in, bytes, std::move(update));
 }
 
 }  // namespace embla

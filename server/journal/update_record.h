@@ -17,8 +17,8 @@ void PutUpdate(const DecidedUpdate& update, RecordWriter& out);
 std::string EncodeUpdateRecord(const DecidedUpdate& update);
 
 // Decodes an update that may be trusted as far as possible without the tables, as a decoded request
-// may, and views `bytes`. DataLoss: not such a record. Requires: bytes.data() is aligned to 8.
-absl::StatusOr<DecidedUpdate> DecodeUpdateRecord(std::span<const std::byte> bytes);
-absl::StatusOr<DecidedUpdate> DecodeStepRecord(std::span<const std::byte> bytes);
+// may; its memory is `bytes`. DataLoss: not such a record. Requires: bytes.data() is aligned to 8.
+absl::StatusOr<DecidedUpdate> DecodeUpdateRecord(const SharedBuffer& bytes);
+absl::StatusOr<DecidedUpdate> DecodeStepRecord(const SharedBuffer& bytes);
 
 }  // namespace embla

@@ -191,7 +191,7 @@ grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,
   TakeTrace(*call, lookup->batch);
   if (!unary->Admit(lookup->batch, lookup->reply_bytes + lookup->staged_bytes)) return unary;
   context_.node.Lookup(
-      std::move(lookup->batch), std::move(lookup->memory), DeadlineOf(*call), LookupFrames{},
+      std::move(lookup->batch), DeadlineOf(*call), LookupFrames{},
       [unary](absl::StatusOr<LookupResult> result) {
         if (!result.ok()) return unary->Fail(result.status());
         unary->Answer(wire::EncodeLookupReply(
@@ -206,24 +206,22 @@ grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
                                               grpc::ByteBuffer* reply) {
   auto* const unary = new UnaryCall(context_, context_.update, *call, *request, reply);
   grpc::ByteBuffer bytes = Take(*request);
-  absl::StatusOr<wire::UpdateCall> update =
+  absl::StatusOr<UpdateBatch> update =
       wire::DecodeUpdateRequest(bytes, context_.pool, context_.options.limits);
   if (!update.ok()) {
     unary->Fail(update.status());
     return unary;
   }
-  absl::Status granted =
-      context_.node.sessions().Verify(update->batch.session, update->batch.proof);
-  if (granted.ok()) granted = context_.CheckTables(unary->caller(), update->batch);
+  absl::Status granted = context_.node.sessions().Verify(update->session, update->proof);
+  if (granted.ok()) granted = context_.CheckTables(unary->caller(), *update);
   if (!granted.ok()) {
     unary->Fail(granted);
     return unary;
   }
-  TakeTrace(*call, update->batch);
-  if (!unary->Admit(update->batch)) return unary;
+  TakeTrace(*call, *update);
+  if (!unary->Admit(*update)) return unary;
   context_.node.Update(
-      std::move(update->batch), std::move(update->memory), DeadlineOf(*call),
-      [unary](absl::StatusOr<UpdateResult> result) {
+      *std::move(update), DeadlineOf(*call), [unary](absl::StatusOr<UpdateResult> result) {
         if (!result.ok()) return unary->Fail(result.status());
         unary->Answer(wire::EncodeUpdateReply({.plan_version = result->plan_version,
                                                .duplicate = result->duplicate,
@@ -317,13 +315,13 @@ grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* ca
     unary->Fail(known);
     return unary;
   }
-  absl::StatusOr<ReceivedReplica> received = FromWire(*std::move(replicate));
-  if (!received.ok()) {
-    unary->Fail(received.status());
+  absl::StatusOr<ReplicaMessage> message = FromWire(*std::move(replicate));
+  if (!message.ok()) {
+    unary->Fail(message.status());
     return unary;
   }
-  context_.node.ApplyReplicated(std::move(received->message), std::move(received->memory),
-                                DeadlineOf(*call), [unary](absl::StatusOr<ReplicaAck> ack) {
+  context_.node.ApplyReplicated(*std::move(message), DeadlineOf(*call),
+                                [unary](absl::StatusOr<ReplicaAck> ack) {
                                   if (!ack.ok()) return unary->Fail(ack.status());
                                   unary->Answer(wire::EncodeReplicateReply(ToWire(*ack)));
                                 });

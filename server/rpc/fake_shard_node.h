@@ -51,7 +51,7 @@ class FakeShardNode final : public ShardNode {
     return plan_;
   }
 
-  void Lookup(LookupBatch batch, Buffer, absl::Time deadline, LookupFrames frames,
+  void Lookup(LookupBatch batch, absl::Time deadline, LookupFrames frames,
               LookupDone done) override {
     Buffer rows = pool_.Take(RowsBytes(batch));
     auto* out = reinterpret_cast<float*>(rows.data());
@@ -77,7 +77,7 @@ class FakeShardNode final : public ShardNode {
     Take(std::move(answer), deadline);
   }
 
-  void Update(UpdateBatch batch, Buffer, absl::Time deadline, UpdateDone done) override {
+  void Update(UpdateBatch batch, absl::Time deadline, UpdateDone done) override {
     {
       MutexLock lock(mu_);
       for (const UpdatePart& part : batch.parts) updated_rows_ += part.ids.size();
@@ -120,8 +120,7 @@ class FakeShardNode final : public ShardNode {
     done(std::move(result));
   }
 
-  void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time,
-                       ReplicaDone done) override {
+  void ApplyReplicated(ReplicaMessage message, absl::Time, ReplicaDone done) override {
     if (on_replicated_) return on_replicated_(message, done);
     done(absl::FailedPreconditionError("no replica here"));
   }
@@ -130,7 +129,7 @@ class FakeShardNode final : public ShardNode {
   void set_replica_transport(ReplicaTransport*) override {}
   void BeginStop() override {}
   void set_journal(Journal*) override {}
-  void Apply(Decision, Buffer, AppliedDone) override { EMBLA_CHECK(false); }
+  void Apply(Decision, AppliedDone) override { EMBLA_CHECK(false); }
   UnitHost& units() override { EMBLA_CHECK(false); }
   NodeImages& images() override { EMBLA_CHECK(false); }
   // Every id has the row of its own number, in bucket 5 of device 1.

@@ -379,7 +379,7 @@ void PeerChannel::SendTo(const std::shared_ptr<Peers>& peers, const std::string&
     ack->updates_max = has_socket ? kUpdatesTogetherMax : 1;
     done(ack);
   };
-  if (messages.front().kind == ReplicaMessage::Kind::kUpdate) {
+  if (messages.front().kind() == ReplicaMessage::Kind::kUpdate) {
     const std::shared_ptr<PeerSocket> socket = peers->SocketTo(address);
     if (socket != nullptr && socket->Send(messages, proof, timeout, judge)) return;
   }

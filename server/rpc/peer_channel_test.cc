@@ -42,12 +42,9 @@ class PeerChannelTest : public DataFixture {
     return ack.get_future().get();
   }
 
-  static ReplicaMessage Message(ReplicaMessage::Kind kind) {
+  static ReplicaMessage ProbeMessage() {
     ReplicaMessage message;
-    message.kind = kind;
-    message.table = TableId{6};
-    message.reign = 99;
-    message.order = 12;
+    message.content = CopyProbe{TableId{6}, 99, 12};
     return message;
   }
 
@@ -83,7 +80,7 @@ TEST_F(PeerChannelTest, ChannelsThatNobodyUsesGoWhenAnotherOneIsMade) {
     std::promise<void> over;
     NodeSpec node;
     node.address = address;
-    const ReplicaMessage message = Message(ReplicaMessage::Kind::kProbe);
+    const ReplicaMessage message = ProbeMessage();
     channel.Send(node, {&message, 1}, absl::Milliseconds(500),
                  [&over](const absl::StatusOr<ReplicaAck>&) { over.set_value(); });
     over.get_future().get();
@@ -103,25 +100,26 @@ TEST_F(PeerChannelTest, CarriesUpdates) {
   Start();
   const std::vector<RowId> ids = {RowId{3}, RowId{8}};
   const std::vector<float> gradients = {1.5f, 2.5f, 3.5f, 4.5f};
-  ReplicaMessage message = Message(ReplicaMessage::Kind::kUpdate);
-  message.update.session = SessionId{5};
-  message.update.seq = UpdateSeq{9};
-  message.update.step = 1234;
+  ReplicaMessage message;
+  UpdateBatch& batch = message.content.emplace<CopiedUpdate>(TableId{6}, 99, 12).batch;
+  batch.session = SessionId{5};
+  batch.seq = UpdateSeq{9};
+  batch.step = 1234;
   UpdatePart part;
   part.table = TableId{6};
   part.column_end = 2;
   part.ids = ids;
   part.gradients = std::as_bytes(std::span(gradients));
   part.clipped = true;
-  message.update.parts.push_back(part);
+  batch.parts.push_back(part);
   bool seen = false;
   node_.OnReplicated([&](const ReplicaMessage& got, const ReplicaDone& done) {
-    seen = got.kind == ReplicaMessage::Kind::kUpdate && got.table == TableId{6} &&
-           got.reign == 99 && got.order == 12 && got.update.session == SessionId{5} &&
-           got.update.seq == UpdateSeq{9} && got.update.step == 1234 &&
-           got.update.parts.size() == 1 && got.update.parts[0].ids[1] == RowId{8} &&
-           got.update.parts[0].clipped &&
-           std::memcmp(got.update.parts[0].gradients.data(), gradients.data(), 16) == 0;
+    const UpdateBatch& update = std::get<CopiedUpdate>(got.content).batch;
+    seen = got.table() == TableId{6} && got.reign() == 99 && got.order() == 12 &&
+           update.session == SessionId{5} && update.seq == UpdateSeq{9} && update.step == 1234 &&
+           update.parts.size() == 1 && update.parts[0].ids[1] == RowId{8} &&
+           update.parts[0].clipped &&
+           std::memcmp(update.parts[0].gradients.data(), gradients.data(), 16) == 0;
     done(ReplicaAck{.order = 12, .need_snapshot = false});
   });
   const absl::StatusOr<ReplicaAck> ack = Send(message, server_->address());
@@ -136,27 +134,28 @@ TEST_F(PeerChannelTest, CarriesUpdatesThatFollowEachOtherByADataSocket) {
   const std::vector<float> gradients(2000, 1.5f);
   std::vector<ReplicaMessage> messages;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    ReplicaMessage& message = messages.emplace_back(Message(ReplicaMessage::Kind::kUpdate));
-    message.order += i;
+    ReplicaMessage& message = messages.emplace_back();
     message.serves = true;
-    message.update.plan_version = PlanVersion{i + 1};
-    message.update.session = SessionId{5};
-    message.update.seq = UpdateSeq{9};
+    UpdateBatch& batch = message.content.emplace<CopiedUpdate>(TableId{6}, 99, 12 + i).batch;
+    batch.plan_version = PlanVersion{i + 1};
+    batch.session = SessionId{5};
+    batch.seq = UpdateSeq{9};
     UpdatePart part;
     part.table = TableId{6};
     part.column_end = 1 + static_cast<std::uint32_t>(i) * 999;
     part.ids = std::span(ids).subspan(i, 1);
     part.gradients = std::as_bytes(std::span(gradients).first(part.column_end));
-    message.update.parts.push_back(part);
+    batch.parts.push_back(part);
   }
   std::vector<std::string> seen;
   node_.OnReplicated([&](const ReplicaMessage& got, const ReplicaDone& done) {
-    const UpdatePart& part = got.update.parts.at(0);
-    seen.push_back(absl::StrCat(got.order, got.serves ? " serves" : "", " plan ",
-                                ToInt(got.update.plan_version), " row ", ToInt(part.ids[0]), " ",
+    const UpdateBatch& update = std::get<CopiedUpdate>(got.content).batch;
+    const UpdatePart& part = update.parts.at(0);
+    seen.push_back(absl::StrCat(got.order(), got.serves ? " serves" : "", " plan ",
+                                ToInt(update.plan_version), " row ", ToInt(part.ids[0]), " ",
                                 part.gradients.size(), " bytes"));
     EXPECT_EQ(std::memcmp(part.gradients.data(), gradients.data(), part.gradients.size()), 0);
-    done(ReplicaAck{.order = got.order});
+    done(ReplicaAck{.order = got.order()});
   });
   std::promise<absl::StatusOr<ReplicaAck>> ack;
   NodeSpec node;
@@ -179,11 +178,11 @@ class PeerSocketTest : public PeerChannelTest {
     static const std::vector<float> gradients(1'000, 1.5f);
     std::vector<ReplicaMessage> messages;
     for (std::size_t i = 0; i < count; ++i) {
-      ReplicaMessage& message = messages.emplace_back(Message(ReplicaMessage::Kind::kUpdate));
-      message.order += i;
-      message.update.session = SessionId{5};
-      message.update.seq = UpdateSeq{i + 1};
-      UpdatePart& part = message.update.parts.emplace_back();
+      ReplicaMessage& message = messages.emplace_back();
+      UpdateBatch& batch = message.content.emplace<CopiedUpdate>(TableId{6}, 99, 12 + i).batch;
+      batch.session = SessionId{5};
+      batch.seq = UpdateSeq{i + 1};
+      UpdatePart& part = batch.parts.emplace_back();
       part.table = TableId{6};
       part.column_end = static_cast<std::uint32_t>(columns);
       part.ids = ids;
@@ -200,9 +199,7 @@ class PeerSocketTest : public PeerChannelTest {
                 [ack](absl::StatusOr<ReplicaAck> result) { ack->set_value(std::move(result)); });
     return ack->get_future();
   }
-  absl::StatusOr<ReplicaAck> Probe() {
-    return PeerChannelTest::Send(Message(ReplicaMessage::Kind::kProbe), server_->address());
-  }
+  absl::StatusOr<ReplicaAck> Probe() { return PeerChannelTest::Send(ProbeMessage(), server_->address()); }
   double sockets() { return ShardMetrics(&metrics_).data_sockets.value(); }
 };
 
@@ -220,7 +217,7 @@ TEST_F(PeerSocketTest, ANodeWithoutDataSocketsTakesOneUpdateAtATime) {
   options.data_sockets = false;
   Start(options);
   node_.OnReplicated([](const ReplicaMessage& got, const ReplicaDone& done) {
-    done(ReplicaAck{.order = got.order});
+    done(ReplicaAck{.order = got.order()});
   });
   const absl::StatusOr<ReplicaAck> probe = Probe();
   ASSERT_THAT(probe, IsOk());
@@ -347,7 +344,7 @@ TEST_F(PeerSocketTest, AnOldSocketEndsAndIsMadeAnew) {
   options.connection_age = absl::Milliseconds(50);
   Start(options);
   node_.OnReplicated([](const ReplicaMessage& got, const ReplicaDone& done) {
-    done(ReplicaAck{.order = got.order});
+    done(ReplicaAck{.order = got.order()});
   });
   const std::vector<ReplicaMessage> updates = Updates(2);
   const auto goes = [&] { return Send(updates).get().ok(); };
@@ -434,10 +431,10 @@ TEST_F(PeerSocketTest, ANodeReadsNoMoreThanItHasRoomFor) {
 TEST_F(PeerChannelTest, GreetsAgainOnAnotherConnectionBeforeALongMessage) {
   Start();
   node_.OnReplicated([](const ReplicaMessage&, const ReplicaDone& done) { done(ReplicaAck{}); });
-  ReplicaMessage snapshot = Message(ReplicaMessage::Kind::kSnapshot);
-  snapshot.row_block = Buffer::Allocate(std::size_t{40} << 20);
-  std::memset(snapshot.row_block.data(), 1, snapshot.row_block.size());
-  snapshot.first = true;
+  Buffer block = Buffer::Allocate(std::size_t{40} << 20);
+  std::memset(block.data(), 1, block.size());
+  ReplicaMessage snapshot;
+  snapshot.content = CopiedRows{TableId{6}, 99, 12, std::move(block), /*first=*/true};
   EXPECT_THAT(Send(snapshot, server_->address()), IsOk());
   for (int socket = 3; socket < 1024; ++socket) {
     sockaddr_in name{};
@@ -459,11 +456,14 @@ TEST_F(PeerChannelTest, CarriesProbesAndSnapshots) {
   Start();
   std::vector<std::string> seen;
   node_.OnReplicated([&](const ReplicaMessage& got, const ReplicaDone& done) {
-    std::string text = got.kind == ReplicaMessage::Kind::kProbe ? "probe" : "snapshot ";
-    text.append(reinterpret_cast<const char*>(got.row_block.data()), got.row_block.size());
-    if (got.first) text += " first";
-    if (got.last) text += " last";
-    for (const SessionWindow& window : got.windows.sessions()) {
+    const auto* const rows = std::get_if<CopiedRows>(&got.content);
+    std::string text = rows == nullptr ? "probe" : "snapshot ";
+    const CopiedRows none;
+    const CopiedRows& piece = rows == nullptr ? none : *rows;
+    text.append(reinterpret_cast<const char*>(piece.row_block.data()), piece.row_block.size());
+    if (piece.first) text += " first";
+    if (piece.last) text += " last";
+    for (const SessionWindow& window : piece.windows.sessions()) {
       absl::StrAppend(&text, " session ", ToInt(window.session), " from ", ToInt(window.floor), " ",
                       window.words[1]);
     }
@@ -471,7 +471,7 @@ TEST_F(PeerChannelTest, CarriesProbesAndSnapshots) {
     seen.push_back(text);
     done(ReplicaAck{.order = 3, .need_snapshot = true, .life = 17, .gone = true});
   });
-  ReplicaMessage probe = Message(ReplicaMessage::Kind::kProbe);
+  ReplicaMessage probe = ProbeMessage();
   probe.life = 16;
   probe.serves = true;
   probe.term = PlanVersion{5};
@@ -480,12 +480,12 @@ TEST_F(PeerChannelTest, CarriesProbesAndSnapshots) {
   EXPECT_TRUE(ack->need_snapshot);
   EXPECT_EQ(ack->life, 17u);
   EXPECT_TRUE(ack->gone);
-  ReplicaMessage snapshot = Message(ReplicaMessage::Kind::kSnapshot);
-  snapshot.row_block = Buffer::Allocate(3);
-  std::memcpy(snapshot.row_block.data(), "abc", 3);
-  snapshot.first = true;
-  snapshot.last = true;
-  snapshot.windows.Record(SessionId{4}, UpdateSeq{70}, UpdateSeq{6});
+  Buffer block = Buffer::Allocate(3);
+  std::memcpy(block.data(), "abc", 3);
+  CopiedRows rows{TableId{6}, 99, 12, std::move(block), /*first=*/true, /*last=*/true};
+  rows.windows.Record(SessionId{4}, UpdateSeq{70}, UpdateSeq{6});
+  ReplicaMessage snapshot;
+  snapshot.content = std::move(rows);
   ASSERT_THAT(Send(snapshot, server_->address()), IsOk());
   EXPECT_THAT(seen, ::testing::ElementsAre("probe serves 16 since 5",
                                            "snapshot abc first last session 4 from 6 64"));
@@ -523,7 +523,7 @@ TEST_F(PeerChannelTest, ANodeWithoutMovesSaysSo) {
 
 TEST_F(PeerChannelTest, ErrorsOfThePeerPassThrough) {
   Start();
-  EXPECT_EQ(Send(Message(ReplicaMessage::Kind::kProbe), server_->address()).status().code(),
+  EXPECT_EQ(Send(ProbeMessage(), server_->address()).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
@@ -610,7 +610,7 @@ TEST_F(PeerChannelTest, ANodeWithoutAKeySendsNothing) {
   NodeSpec node;
   node.address = server_->address();
   std::promise<absl::StatusOr<ReplicaAck>> ack;
-  const ReplicaMessage message = Message(ReplicaMessage::Kind::kProbe);
+  const ReplicaMessage message = ProbeMessage();
   keyless.Send(node, {&message, 1}, kTestWaitMax,
                [&ack](absl::StatusOr<ReplicaAck> result) { ack.set_value(std::move(result)); });
   EXPECT_EQ(ack.get_future().get().status().code(), absl::StatusCode::kUnavailable);
@@ -635,8 +635,7 @@ TEST_F(PeerChannelTest, AnUnreachablePeerIsUnavailable) {
   Start();
   const std::string address = server_->address();
   server_->Shutdown(absl::ZeroDuration());
-  EXPECT_EQ(Send(Message(ReplicaMessage::Kind::kProbe), address).status().code(),
-            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Send(ProbeMessage(), address).status().code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

@@ -131,16 +131,16 @@ void PeerStream::EndUpdate(Incoming incoming, const Arrived& arrived) {
     absl::Status attached = wire::AttachArrays(*std::move(incoming.memory), call->update);
     if (!attached.ok()) call = std::move(attached);
   }
-  absl::StatusOr<ReceivedReplica> received =
-      call.ok() ? FromWire(*std::move(call)) : absl::StatusOr<ReceivedReplica>(call.status());
+  absl::StatusOr<ReplicaMessage> message =
+      call.ok() ? FromWire(*std::move(call)) : absl::StatusOr<ReplicaMessage>(call.status());
   const ReplicaDone done = [self = shared_from_this(), arrived](absl::StatusOr<ReplicaAck> ack) {
     self->Answer(arrived, ack);
   };
-  if (!received.ok()) return done(received.status());
+  if (!message.ok()) return done(message.status());
   const absl::Duration stated = absl::Milliseconds(arrived.order.deadline_ms);
   const absl::Duration most = context_.options.deadline_max;
   context_.node.ApplyReplicated(
-      std::move(received->message), std::move(received->memory),
+      *std::move(message),
       arrived.start + (arrived.order.deadline_ms == 0 ? most : std::min(stated, most)), done);
 }
 

@@ -33,7 +33,7 @@ class PeerStreamTest : public DataFixture {
   void SetUp() override {
     node_.OnReplicated([this](const ReplicaMessage& got, const ReplicaDone& done) {
       ++taken_;
-      done(ReplicaAck{.order = got.order});
+      done(ReplicaAck{.order = got.order()});
     });
   }
 

@@ -1,7 +1,8 @@
 #include "server/rpc/replica_codec.h"
 
-#include <cstring>
+#include <algorithm>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/base/status_macros.h"
@@ -11,9 +12,9 @@ namespace embla {
 namespace {
 
 wire::ReplicateHead HeadOf(const ReplicaMessage& message, const wire::PeerProof& proof) {
-  return {.table = message.table,
-          .reign = message.reign,
-          .order = message.order,
+  return {.table = message.table(),
+          .reign = message.reign(),
+          .order = message.order(),
           .plan_version = message.plan_version,
           .term = message.term,
           .life = message.life,
@@ -31,71 +32,66 @@ absl::StatusOr<UnitWindows> ToWindows(const std::vector<wire::ReplicateWindow>& 
   return UnitWindows::FromSessions(std::move(sessions));
 }
 
-ReplicaMessage::Kind ToKind(wire::ReplicateCall::Kind kind) {
-  switch (kind) {
-    case wire::ReplicateCall::Kind::kProbe:
-      return ReplicaMessage::Kind::kProbe;
-    case wire::ReplicateCall::Kind::kUpdate:
-      return ReplicaMessage::Kind::kUpdate;
-    case wire::ReplicateCall::Kind::kSnapshot:
-      return ReplicaMessage::Kind::kSnapshot;
+wire::ReplicateSnapshot ToSnapshot(const CopiedRows& rows) {
+  wire::ReplicateSnapshot snapshot{.row_block = Buffer::Allocate(rows.row_block.size()),
+                                   .first = rows.first,
+                                   .last = rows.last,
+                                   .windows = {}};
+  std::ranges::copy(rows.row_block.bytes(), snapshot.row_block.data());
+  for (const SessionWindow& window : rows.windows.sessions()) {
+    snapshot.windows.push_back(
+        {.session = ToInt(window.session), .floor = ToInt(window.floor), .words = window.words});
   }
-  return ReplicaMessage::Kind::kProbe;
+  return snapshot;
 }
 
 }  // namespace
 
 grpc::ByteBuffer EncodeReplica(const ReplicaMessage& message, const wire::PeerProof& proof) {
   const wire::ReplicateHead head = HeadOf(message, proof);
-  switch (message.kind) {
-    case ReplicaMessage::Kind::kProbe:
-      break;
-    case ReplicaMessage::Kind::kUpdate:
-      return wire::EncodeReplicateUpdate(head, message.update,
-                                         wire::SharePayload(message.update, message.memory));
-    case ReplicaMessage::Kind::kSnapshot: {
-      wire::ReplicateSnapshot snapshot{.row_block = Buffer::Allocate(message.row_block.size()),
-                                       .first = message.first,
-                                       .last = message.last,
-                                       .windows = {}};
-      if (!message.row_block.empty()) {
-        std::memcpy(snapshot.row_block.data(), message.row_block.data(), message.row_block.size());
-      }
-      for (const SessionWindow& window : message.windows.sessions()) {
-        snapshot.windows.push_back({.session = ToInt(window.session),
-                                    .floor = ToInt(window.floor),
-                                    .words = window.words});
-      }
-      return wire::EncodeReplicateSnapshot(head, std::move(snapshot));
-    }
+  if (const auto* const update = std::get_if<CopiedUpdate>(&message.content)) {
+    return wire::EncodeReplicateUpdate(head, update->batch, wire::GatherPayload(update->batch));
+  }
+  if (const auto* const rows = std::get_if<CopiedRows>(&message.content)) {
+    return wire::EncodeReplicateSnapshot(head, ToSnapshot(*rows));
   }
   return wire::EncodeReplicateProbe(head);
 }
 
 wire::Frame EncodeReplicaFrame(const ReplicaMessage& message, const wire::PeerProof& proof,
                                const wire::ReplicateOrder& order) {
-  return wire::EncodeReplicateFrame(order, HeadOf(message, proof), message.update,
-                                    wire::SharePayload(message.update, message.memory));
+  const UpdateBatch& batch = std::get<CopiedUpdate>(message.content).batch;
+  return wire::EncodeReplicateFrame(order, HeadOf(message, proof), batch,
+                                    wire::GatherPayload(batch));
 }
 
-absl::StatusOr<ReceivedReplica> FromWire(wire::ReplicateCall call) {
-  ReceivedReplica received;
-  ReplicaMessage& message = received.message;
-  message.kind = ToKind(call.kind);
-  message.table = call.head.table;
-  message.reign = call.head.reign;
-  message.order = call.head.order;
-  message.plan_version = call.head.plan_version;
-  message.term = call.head.term;
-  message.life = call.head.life;
-  message.serves = call.head.serves;
-  message.update = std::move(call.update.batch);
-  received.memory = std::move(call.update.memory);
-  message.row_block = std::move(call.snapshot.row_block);
-  message.first = call.snapshot.first;
-  message.last = call.snapshot.last;
-  EMBLA_ASSIGN_OR_RETURN(message.windows, ToWindows(call.snapshot.windows));
-  return received;
+absl::StatusOr<ReplicaMessage> FromWire(wire::ReplicateCall call) {
+  const wire::ReplicateHead& head = call.head;
+  ReplicaMessage message{.content = {},
+                         .plan_version = head.plan_version,
+                         .term = head.term,
+                         .life = head.life,
+                         .serves = head.serves};
+  switch (call.kind) {
+    case wire::ReplicateCall::Kind::kProbe:
+      message.content = CopyProbe{head.table, head.reign, head.order};
+      break;
+    case wire::ReplicateCall::Kind::kUpdate:
+      message.content = CopiedUpdate{head.table, head.reign, head.order, std::move(call.update)};
+      break;
+    case wire::ReplicateCall::Kind::kSnapshot: {
+      CopiedRows rows{.table = head.table,
+                      .reign = head.reign,
+                      .order = head.order,
+                      .row_block = std::move(call.snapshot.row_block),
+                      .first = call.snapshot.first,
+                      .last = call.snapshot.last};
+      EMBLA_ASSIGN_OR_RETURN(rows.windows, ToWindows(call.snapshot.windows));
+      message.content = std::move(rows);
+      break;
+    }
+  }
+  return message;
 }
 
 wire::ReplicateAck ToWire(const ReplicaAck& ack) {

@@ -19,13 +19,8 @@ grpc::ByteBuffer EncodeReplica(const ReplicaMessage& message, const wire::PeerPr
 wire::Frame EncodeReplicaFrame(const ReplicaMessage& message, const wire::PeerProof& proof,
                                const wire::ReplicateOrder& order);
 
-// A message, and the memory that its update views.
-struct ReceivedReplica {
-  ReplicaMessage message;
-  Buffer memory;
-};
 // Errors: InvalidArgument.
-absl::StatusOr<ReceivedReplica> FromWire(wire::ReplicateCall call);
+absl::StatusOr<ReplicaMessage> FromWire(wire::ReplicateCall call);
 
 wire::ReplicateAck ToWire(const ReplicaAck& ack);
 ReplicaAck FromWire(const wire::ReplicateAck& ack);

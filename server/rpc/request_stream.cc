@@ -116,8 +116,8 @@ RequestStream::Arrival RequestStream::Begin(wire::StreamRequest& request, std::s
     need.holder = ShownHolder(*request.call);
     std::visit(
         [&](auto& call) {
-          need.rows = RowsOf(call.batch);
-          in_flight.trace = context_.traces.Begin(call.batch, in_flight.start);
+          need.rows = RowsOf(wire::BatchOf(call));
+          in_flight.trace = context_.traces.Begin(wire::BatchOf(call), in_flight.start);
         },
         *request.call);
     if (request.asks_data_socket && need.holder.has_session) {
@@ -154,8 +154,7 @@ void RequestStream::Execute(Arrival arrival, wire::StreamRequest request) {
     Answer(in_flight, wire::EncodeStreamLookupReply(
                           in_flight.sequence, {.plan_version = plan_version}, SharedBuffer(), {}));
   } else if (request.is_update) {
-    ExecuteUpdate(std::get<wire::UpdateCall>(*std::move(request.call)), in_flight,
-                  arrival.deadline);
+    ExecuteUpdate(std::get<UpdateBatch>(*std::move(request.call)), in_flight, arrival.deadline);
   } else {
     ExecuteLookup(std::get<wire::LookupCall>(*std::move(request.call)), in_flight,
                   arrival.deadline);
@@ -164,10 +163,10 @@ void RequestStream::Execute(Arrival arrival, wire::StreamRequest request) {
 
 absl::Status RequestStream::CheckOrigin(wire::StreamRequest& request) {
   SessionGate& gate = context_.node.sessions();
-  if (const auto* const update = std::get_if<wire::UpdateCall>(&*request.call)) {
+  if (const auto* const update = std::get_if<UpdateBatch>(&*request.call)) {
     EMBLA_RETURN_IF_ERROR(caller_.may_update);
-    EMBLA_RETURN_IF_ERROR(context_.CheckTables(caller_.identity, update->batch));
-    return gate.Verify(update->batch.session, update->batch.proof);
+    EMBLA_RETURN_IF_ERROR(context_.CheckTables(caller_.identity, *update));
+    return gate.Verify(update->session, update->proof);
   }
   LookupBatch& batch = std::get<wire::LookupCall>(*request.call).batch;
   if (request.reserve.bytes > 0) {
@@ -179,13 +178,12 @@ absl::Status RequestStream::CheckOrigin(wire::StreamRequest& request) {
   return absl::OkStatus();
 }
 
-InFlightHolder RequestStream::ShownHolder(
-    const std::variant<wire::LookupCall, wire::UpdateCall>& call) {
-  const auto* const update = std::get_if<wire::UpdateCall>(&call);
+InFlightHolder RequestStream::ShownHolder(const std::variant<wire::LookupCall, UpdateBatch>& call) {
+  const auto* const update = std::get_if<UpdateBatch>(&call);
   const SessionId session =
-      update != nullptr ? update->batch.session : std::get<wire::LookupCall>(call).batch.session;
+      update != nullptr ? update->session : std::get<wire::LookupCall>(call).batch.session;
   ShowOrigin(context_.node.sessions(), session, caller_.connection);
-  if (update != nullptr) return HolderOf(update->batch);
+  if (update != nullptr) return HolderOf(*update);
   return session == SessionId{} ? HolderOf(caller_.connection) : HolderOf(session);
 }
 
@@ -242,7 +240,7 @@ void RequestStream::ExecuteLookup(wire::LookupCall call, const InFlight& request
     };
   }
   context_.node.Lookup(
-      std::move(call.batch), std::move(call.memory), deadline, std::move(frames),
+      std::move(call.batch), deadline, std::move(frames),
       [this, request, frame_bytes_max](absl::StatusOr<LookupResult> result) {
         InFlight answered = request;
         std::vector<wire::SplitMessage> messages;
@@ -260,11 +258,9 @@ void RequestStream::ExecuteLookup(wire::LookupCall call, const InFlight& request
       });
 }
 
-void RequestStream::ExecuteUpdate(wire::UpdateCall call, const InFlight& request,
-                                  absl::Time deadline) {
+void RequestStream::ExecuteUpdate(UpdateBatch batch, const InFlight& request, absl::Time deadline) {
   context_.node.Update(
-      std::move(call.batch), std::move(call.memory), deadline,
-      [this, request](absl::StatusOr<UpdateResult> result) {
+      std::move(batch), deadline, [this, request](absl::StatusOr<UpdateResult> result) {
         std::vector<wire::SplitMessage> messages;
         messages.push_back(
             result.ok()

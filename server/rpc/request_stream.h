@@ -157,9 +157,9 @@ class RequestStream {
   absl::Status CheckOrigin(wire::StreamRequest& request);
   // Returns the holder charged for a call whose origin is right; the connection has shown its
   // session.
-  InFlightHolder ShownHolder(const std::variant<wire::LookupCall, wire::UpdateCall>& call);
+  InFlightHolder ShownHolder(const std::variant<wire::LookupCall, UpdateBatch>& call);
   void ExecuteLookup(wire::LookupCall call, const InFlight& request, absl::Time deadline);
-  void ExecuteUpdate(wire::UpdateCall call, const InFlight& request, absl::Time deadline);
+  void ExecuteUpdate(UpdateBatch batch, const InFlight& request, absl::Time deadline);
   // Messages that do not end a request.
   void Send(std::vector<wire::SplitMessage> messages);
   // The request is executed. May delete this.

@@ -60,7 +60,7 @@ absl::Status SocketStream::BeginFrame(std::string_view text,
     }
     places[i] = *place;
     if (!incoming.request.is_update || number != v1::UpdateRequest::kGradientsFieldNumber) continue;
-    const DType dtype = std::get<wire::UpdateCall>(*incoming.request.call).batch.wire_dtype;
+    const DType dtype = std::get<UpdateBatch>(*incoming.request.call).wire_dtype;
     incoming.gradients_array = i;
     incoming.gradients.emplace(*place, arrays[i].bytes, dtype);
   }
@@ -81,7 +81,7 @@ absl::Status SocketStream::EndFrame() {
   }
   if (incoming.arrival.status.ok()) {
     if (incoming.gradients.has_value()) {
-      std::get<wire::UpdateCall>(*incoming.request.call).batch.gradients_are_finite =
+      std::get<UpdateBatch>(*incoming.request.call).gradients_are_finite =
           incoming.gradients->are_finite();
     }
     incoming.arrival.status =

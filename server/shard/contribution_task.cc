@@ -18,16 +18,16 @@ namespace embla {
 
 absl::StatusOr<std::unique_ptr<ContributionTask>> ContributionTask::Make(const NodeContext& node,
                                                                          NodeTablesPtr tables,
-                                                                         SharedUpdatePtr update,
+                                                                         UpdateBatch batch,
                                                                          absl::Time deadline) {
   std::unique_ptr<ContributionTask> task(
-      new ContributionTask(node, std::move(tables), std::move(update), deadline));
+      new ContributionTask(node, std::move(tables), std::move(batch), deadline));
   EMBLA_RETURN_IF_ERROR(task->Plan());
   return task;
 }
 
 absl::Status ContributionTask::Plan() {
-  const UpdateBatch& batch = update_->batch;
+  const UpdateBatch& batch = batch_;
   EMBLA_RETURN_IF_ERROR(CheckUpdateId(batch));
   EMBLA_ASSIGN_OR_RETURN(const NodeTable* table,
                          tables_->FindServed(batch.claim->table, batch.plan_version));
@@ -52,7 +52,7 @@ absl::Status ContributionTask::Plan() {
 }
 
 absl::Status ContributionTask::Check(std::uint32_t device) const {
-  const UpdateBatch& batch = update_->batch;
+  const UpdateBatch& batch = batch_;
   EMBLA_RETURN_IF_ERROR(node_.sessions->Check(batch.session));
   const TableSpec& spec = shard_->spec(device);
   for (const UpdatePart& part : batch.parts) {
@@ -75,7 +75,7 @@ void ContributionTask::Run(std::uint32_t device) {
   if (!Begin()) return;
   const absl::Status checked = Check(device);
   if (!checked.ok()) return SetError(device, checked);
-  replies_ = steps_->Take(*shard_, update_, *tables_, std::move(done_));
+  replies_ = steps_->Take(*shard_, std::move(batch_), *tables_, std::move(done_));
   if (node_.journal == nullptr || std::ranges::none_of(replies_, IsRepeated)) return;
   const absl::Status appended =
       AppendToJournal(DecidedBefore(), node_.journal->LevelOf(durability_));
@@ -98,7 +98,7 @@ void ContributionTask::Finish() {
       TableSteps::Send(std::move(*replies));
     });
   }
-  SubmitNextStep(node_, update_->batch.claim->table);
+  SubmitNextStep(node_, shard_->id());
 }
 
 void SubmitNextStep(const NodeContext& node, TableId table) {

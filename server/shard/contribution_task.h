@@ -13,23 +13,23 @@ namespace embla {
 
 class ContributionTask final : public DecisionTask {
  public:
-  // Checks `update`, which has a claim, against `tables`.
+  // Checks `batch`, which has a claim, against `tables`.
   static absl::StatusOr<std::unique_ptr<ContributionTask>> Make(const NodeContext& node,
                                                                 NodeTablesPtr tables,
-                                                                SharedUpdatePtr update,
+                                                                UpdateBatch batch,
                                                                 absl::Time deadline);
   void SetCaller(UpdateDone done) { done_ = std::move(done); }
   UpdateDone TakeDone() { return std::move(done_); }
-  std::size_t bytes() const { return update_->keep_alive.size(); }
+  std::size_t bytes() const { return batch_.memory.size(); }
 
   void Run(std::uint32_t device) override;
   void Finish() override;
 
  private:
-  ContributionTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
+  ContributionTask(const NodeContext& node, NodeTablesPtr tables, UpdateBatch batch,
                    absl::Time deadline)
-      : DecisionTask(node, deadline), tables_(std::move(tables)), update_(std::move(update)) {
-    MeasureInto(update_->batch.device_times);
+      : DecisionTask(node, deadline), tables_(std::move(tables)), batch_(std::move(batch)) {
+    MeasureInto(batch_.device_times);
   }
   absl::Status Plan();
   absl::Status Check(std::uint32_t device) const;
@@ -39,7 +39,7 @@ class ContributionTask final : public DecisionTask {
   }
 
   const NodeTablesPtr tables_;
-  const SharedUpdatePtr update_;
+  UpdateBatch batch_;  // Until it is given to the steps.
   std::shared_ptr<TableShard> shard_;
   TableDurability durability_ = TableDurability::kNode;
   std::shared_ptr<TableSteps> steps_;

@@ -5,18 +5,18 @@
 
 namespace embla {
 
-CopiedUpdateTask::CopiedUpdateTask(const NodeContext& node, NodeTablesPtr tables,
-                                   SharedUpdatePtr update, Origin origin, absl::Time deadline)
-    : UpdateTask(node, std::move(tables), std::move(update), deadline, node.options.clock->Now()),
+CopiedUpdateTask::CopiedUpdateTask(const NodeContext& node, NodeTablesPtr tables, UpdateBatch batch,
+                                   Origin origin, absl::Time deadline)
+    : UpdateTask(node, std::move(tables), std::move(batch), deadline, node.options.clock->Now()),
       origin_(std::move(origin)) {}
 
 absl::StatusOr<std::unique_ptr<CopiedUpdateTask>> CopiedUpdateTask::Make(const NodeContext& node,
                                                                          NodeTablesPtr tables,
-                                                                         SharedUpdatePtr update,
+                                                                         UpdateBatch batch,
                                                                          Origin origin,
                                                                          absl::Time deadline) {
-  std::unique_ptr<CopiedUpdateTask> task(new CopiedUpdateTask(
-      node, std::move(tables), std::move(update), std::move(origin), deadline));
+  std::unique_ptr<CopiedUpdateTask> task(
+      new CopiedUpdateTask(node, std::move(tables), std::move(batch), std::move(origin), deadline));
   EMBLA_RETURN_IF_ERROR(task->Plan());
   return task;
 }
@@ -55,8 +55,7 @@ absl::Status CopiedUpdateTask::Decide(TableWork& work) {
 absl::Status CopiedUpdateTask::Append() {
   if (work_.front().applied_before) return AppendToJournal(DecidedBefore(), Level());
   return AppendToJournal(
-      CopiedUpdate{work_.front().shard->id(), origin_.reign, origin_.order, batch()}, Level(),
-      update_);
+      CopiedUpdate{work_.front().shard->id(), origin_.reign, origin_.order, batch()}, Level());
 }
 
 void CopiedUpdateTask::Record(TableWork& work, std::uint32_t) {

@@ -22,11 +22,11 @@ class CopiedUpdateTask final : public UpdateTask {
         term;        // The plan since which it is the primary; absent in a journal.
     TableSpec spec;  // The hyper-parameters that the primary used.
   };
-  // Checks `update`, all of whose parts are of one table, against `tables`. SetCaller is needed.
+  // Checks `batch`, all of whose parts are of one table, against `tables`. SetCaller is needed.
   static absl::StatusOr<std::unique_ptr<CopiedUpdateTask>> Make(const NodeContext& node,
                                                                 NodeTablesPtr tables,
-                                                                SharedUpdatePtr update,
-                                                                Origin origin, absl::Time deadline);
+                                                                UpdateBatch batch, Origin origin,
+                                                                absl::Time deadline);
   // The answer waits for the journal and may come after the node is destroyed.
   void SetCaller(ReplicaDone done, CopyApplied applied) {
     done_ = std::move(done);
@@ -37,8 +37,8 @@ class CopiedUpdateTask final : public UpdateTask {
   void Finish() override;
 
  private:
-  CopiedUpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
-                   Origin origin, absl::Time deadline);
+  CopiedUpdateTask(const NodeContext& node, NodeTablesPtr tables, UpdateBatch batch, Origin origin,
+                   absl::Time deadline);
 
   absl::StatusOr<const NodeTable*> FindTable(const UpdatePart& part) const override;
   absl::Status TakeSpec(TableShard& shard, std::uint32_t device) override;

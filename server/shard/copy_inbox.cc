@@ -30,7 +30,7 @@ void CopyInbox::Take(Update update, const Queue& queue) {
   {
     const MutexLock lock(mu_);
     const ReplicaMessage& message = update.message;
-    waits = message.reign == reign_ && queued_.has_value() && message.order > *queued_;
+    waits = message.reign() == reign_ && queued_.has_value() && message.order() > *queued_;
     if (waits) refused = MayWait(update) ? Keep(std::move(update)) : std::move(update);
   }
   if (!waits) return queue(std::move(update));
@@ -86,21 +86,21 @@ bool CopyInbox::IsWritten(std::uint64_t reign, std::uint64_t order) const {
 }
 
 bool CopyInbox::MayWait(const Update& update) const {
-  const std::uint64_t order = update.message.order;
+  const std::uint64_t order = update.message.order();
   if (order == *queued_ + 1) return true;  // For no time, unless another thread hands out.
   return !is_closed_ && order <= *queued_ + 1 + kEarlyMax &&
-         early_bytes_ + update.keep_alive.size() <= kEarlyBytesMax;
+         early_bytes_ + update.bytes() <= kEarlyBytesMax;
 }
 
 std::optional<CopyInbox::Update> CopyInbox::Keep(Update update) {
   std::optional<Update> before;
-  const std::uint64_t order = update.message.order;
+  const std::uint64_t order = update.message.order();
   if (const auto it = early_.find(order); it != early_.end()) {
-    early_bytes_ -= it->second.keep_alive.size();
+    early_bytes_ -= it->second.bytes();
     before = std::move(it->second);
     early_.erase(it);
   }
-  early_bytes_ += update.keep_alive.size();
+  early_bytes_ += update.bytes();
   early_.emplace(order, std::move(update));
   return before;
 }
@@ -111,7 +111,7 @@ std::optional<CopyInbox::Update> CopyInbox::TakeNext() {
   if (first->first != *queued_ + 1) return std::nullopt;
   std::optional<Update> next = std::move(first->second);
   early_.erase(first);
-  early_bytes_ -= next->keep_alive.size();
+  early_bytes_ -= next->bytes();
   ++*queued_;
   is_handing_out_ = true;
   return next;
@@ -120,7 +120,7 @@ std::optional<CopyInbox::Update> CopyInbox::TakeNext() {
 CopyInbox::Early CopyInbox::TakeUpTo(std::uint64_t order) {
   Early taken;
   while (!early_.empty() && early_.begin()->first <= order) {
-    early_bytes_ -= early_.begin()->second.keep_alive.size();
+    early_bytes_ -= early_.begin()->second.bytes();
     taken.insert(early_.extract(early_.begin()));
   }
   return taken;
@@ -128,7 +128,7 @@ CopyInbox::Early CopyInbox::TakeUpTo(std::uint64_t order) {
 
 void CopyInbox::Refuse(const Update& update) {
   update.done(absl::UnavailableError(
-      absl::StrCat("update ", update.message.order,
+      absl::StrCat("update ", update.message.order(),
                    " of the table came before the one before it; send that one again")));
 }
 

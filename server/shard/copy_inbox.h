@@ -12,10 +12,10 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <variant>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
-#include "core/base/buffer.h"
 #include "core/base/mutex.h"
 #include "server/shard/replica_transport.h"
 
@@ -29,10 +29,13 @@ class CopyInbox {
   static constexpr std::size_t kEarlyBytesMax = std::size_t{64} << 20;
 
   struct Update {
-    ReplicaMessage message;
-    Buffer keep_alive;
+    ReplicaMessage message;  // An update.
     absl::Time deadline;
     ReplicaDone done;
+
+    std::size_t bytes() const {
+      return std::get<CopiedUpdate>(message.content).batch.memory.size();
+    }
   };
   using Queue = std::function<void(Update update)>;
 

@@ -24,10 +24,8 @@ class CopyInboxTest : public ::testing::Test {
  protected:
   void Take(std::uint64_t order, std::uint64_t reign = 7, std::size_t bytes = 0) {
     CopyInbox::Update update;
-    update.message.kind = ReplicaMessage::Kind::kUpdate;
-    update.message.reign = reign;
-    update.message.order = order;
-    update.keep_alive = Buffer::Allocate(bytes);
+    update.message.content = CopiedUpdate{TableId{1}, reign, order, {}};
+    std::get<CopiedUpdate>(update.message.content).batch.memory = Buffer::Allocate(bytes);
     update.done = [this, order](const absl::StatusOr<ReplicaAck>& ack) {
       EXPECT_TRUE(absl::IsUnavailable(ack.status()));
       refused_.push_back(order);
@@ -38,7 +36,7 @@ class CopyInboxTest : public ::testing::Test {
   std::vector<std::uint64_t> queued_;
   std::vector<std::uint64_t> refused_;
   const CopyInbox::Queue queue_ = [this](CopyInbox::Update update) {
-    queued_.push_back(update.message.order);
+    queued_.push_back(update.message.order());
   };
   CopyInbox inbox_;
 };
@@ -146,8 +144,7 @@ TEST_F(CopyInboxTest, WhatWaitsIsAnsweredWhenTheTableGoes) {
     CopyInbox inbox;
     inbox.Begin(7, 10);
     CopyInbox::Update update;
-    update.message.reign = 7;
-    update.message.order = 12;
+    update.message.content = CopiedUpdate{TableId{1}, 7, 12, {}};
     update.done = [this](const absl::StatusOr<ReplicaAck>&) { refused_.push_back(12); };
     inbox.Take(std::move(update), queue_);
     EXPECT_THAT(refused_, IsEmpty());

@@ -9,10 +9,10 @@
 namespace embla {
 
 absl::StatusOr<std::unique_ptr<DecidedUpdateTask>> DecidedUpdateTask::Make(
-    const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
+    const NodeContext& node, NodeTablesPtr tables, UpdateBatch batch,
     std::vector<DecidedTable> decided, absl::Time time) {
   std::unique_ptr<DecidedUpdateTask> task(
-      new DecidedUpdateTask(node, std::move(tables), std::move(update), std::move(decided), time));
+      new DecidedUpdateTask(node, std::move(tables), std::move(batch), std::move(decided), time));
   EMBLA_RETURN_IF_ERROR(task->Plan());
   return task;
 }

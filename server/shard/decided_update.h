@@ -13,10 +13,10 @@ namespace embla {
 
 class DecidedUpdateTask final : public UpdateTask {
  public:
-  // `decided` is that of `update`. DataLoss: it does not fit what is here. SetCaller is needed.
+  // `decided` is that of `batch`. DataLoss: it does not fit what is here. SetCaller is needed.
   static absl::StatusOr<std::unique_ptr<DecidedUpdateTask>> Make(const NodeContext& node,
                                                                  NodeTablesPtr tables,
-                                                                 SharedUpdatePtr update,
+                                                                 UpdateBatch batch,
                                                                  std::vector<DecidedTable> decided,
                                                                  absl::Time time);
   // `replicator` is not owned and outlives the task.
@@ -29,9 +29,9 @@ class DecidedUpdateTask final : public UpdateTask {
   void Finish() override;
 
  private:
-  DecidedUpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
+  DecidedUpdateTask(const NodeContext& node, NodeTablesPtr tables, UpdateBatch batch,
                     std::vector<DecidedTable> decided, absl::Time time)
-      : UpdateTask(node, std::move(tables), std::move(update), absl::InfiniteFuture(), time),
+      : UpdateTask(node, std::move(tables), std::move(batch), absl::InfiniteFuture(), time),
         decided_(std::move(decided)) {}
 
   absl::StatusOr<const NodeTable*> FindTable(const UpdatePart& part) const override {

@@ -5,11 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <variant>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/base/buffer.h"
 #include "core/base/ids.h"
 #include "core/plan/plan.h"
 #include "core/rows/request.h"
@@ -35,7 +35,7 @@ struct DecidedTable {
 
 // An update, or a whole synchronous step.
 struct DecidedUpdate {
-  UpdateBatch batch;                 // Parts of tables that apply something; views.
+  UpdateBatch batch;                 // Parts of tables that apply something.
   std::vector<DecidedTable> tables;  // One for each table of `batch`.
   absl::Time time;                   // Sessions count as used at this time.
 };
@@ -45,7 +45,7 @@ struct CopiedUpdate {
   TableId table{};
   std::uint64_t reign = 0;  // The primary's.
   std::uint64_t order = 0;  // The update's place in the primary's order.
-  UpdateBatch batch;        // Parts of `table` only; views.
+  UpdateBatch batch;        // Parts of `table` only.
 };
 
 // Rows of a copy of a whole data_parallel table, as its primary had them after update `order`; the
@@ -54,10 +54,10 @@ struct CopiedRows {
   TableId table{};
   std::uint64_t reign = 0;
   std::uint64_t order = 0;
-  std::span<const std::byte> row_block = {};  // core/rows/row_block.h, with state; a view.
-  bool first = false;                         // Forget what came of an older copy.
-  bool last = false;                          // The copy is complete.
-  UnitWindows windows = {};                   // With `last`: which updates the rows have.
+  SharedBuffer row_block = {};  // core/rows/row_block.h, with state.
+  bool first = false;           // Forget what came of an older copy.
+  bool last = false;            // The copy is complete.
+  UnitWindows windows = {};     // With `last`: which updates the rows have.
 };
 
 // The copy of a data_parallel table on this node has every acknowledged update.

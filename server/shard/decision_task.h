@@ -18,10 +18,9 @@ class DecisionTask : public RequestTask {
   using RequestTask::RequestTask;
 
   // On one device, while the others that take part stand still. The answer waits for `level`, the
-  // highest of the tables that it is about. Requires: there is a journal. `memory` and errors:
-  // those of Journal::Append.
-  absl::Status AppendToJournal(const Decision& decision, Durability level,
-                               std::shared_ptr<const void> memory = nullptr);
+  // highest of the tables that it is about. Requires: there is a journal. Errors: those of
+  // Journal::Append.
+  absl::Status AppendToJournal(const Decision& decision, Durability level);
 
   // Tells `done` of `result` when what was appended is written, or of the error; at once where
   // nothing was appended. Perhaps after the node is destroyed.

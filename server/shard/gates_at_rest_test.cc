@@ -20,7 +20,6 @@ namespace {
 using ::embla::testing::IsOk;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::Pack;
-using ::embla::testing::Packed;
 using ::embla::testing::ScriptedGate;
 using ::embla::testing::UpdatePartData;
 
@@ -63,7 +62,7 @@ class Table {
     part.ids = ids;
     part.gradients =
         testing::EncodeRows(std::vector<float>(ids.size() * kDim, 1e-6f), kDim, DType::kFloat32);
-    Packed<UpdateBatch> request = Pack(header, {part});
+    UpdateBatch request = Pack(header, {part});
     const absl::Time began = absl::Now();
     EXPECT_THAT(cluster_.Update(NodeId{1}, std::move(request)), IsOk());
     return absl::Now() - began;

@@ -269,8 +269,7 @@ TEST(InstallPlanMetrics, AThousandTablesThatCameAndWentLeaveNoSeries) {
 // Takes everything, and counts the plans.
 class CountingJournal final : public Journal {
  public:
-  absl::Status Append(const Decision& decision, std::shared_ptr<const void> /*memory*/,
-                      Durability /*level*/, Done done) override {
+  absl::Status Append(const Decision& decision, Durability /*level*/, Done done) override {
     plans += std::holds_alternative<InstalledPlan>(decision) ? 1 : 0;
     done(absl::OkStatus());
     return absl::OkStatus();

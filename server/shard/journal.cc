@@ -14,12 +14,11 @@ absl::Status Journal::Write(const Decision& decision) {
   Mutex mu;
   CondVar told;
   std::optional<absl::Status> result;
-  EMBLA_RETURN_IF_ERROR(
-      Append(decision, nullptr, Durability::kSynced, [&](const absl::Status& status) {
-        const MutexLock lock(mu);
-        result = status;
-        told.NotifyAll();
-      }));
+  EMBLA_RETURN_IF_ERROR(Append(decision, Durability::kSynced, [&](const absl::Status& status) {
+    const MutexLock lock(mu);
+    result = status;
+    told.NotifyAll();
+  }));
   const MutexLock lock(mu);
   while (!result.has_value()) told.Wait(mu);
   return *result;

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -32,12 +31,8 @@ class Journal {
   //   Unavailable        the log cannot write any more
   // A record that is accepted and then lost is the last one: the log says Unavailable from there
   // on. At kNone nothing is written; plans and closed sessions are, and synced, at every level.
-  // Requires: one plan at a time.
-  //
-  // `memory` keeps what `decision` views until it is written, and nobody changes it meanwhile;
-  // null: it is copied.
-  virtual absl::Status Append(const Decision& decision, std::shared_ptr<const void> memory,
-                              Durability level, Done done) = 0;
+  // Requires: one plan at a time; nobody changes the decision's memory before it is written.
+  virtual absl::Status Append(const Decision& decision, Durability level, Done done) = 0;
   // Appends, synced, and blocks until `done` is told. After an error the record may or may not be
   // in the log: the same again is safe for plans and closed sessions.
   absl::Status Write(const Decision& decision);

@@ -97,12 +97,9 @@ LookupTask::LookupTask(const NodeContext& node, NodeTablesPtr tables, LookupBatc
   MeasureInto(batch_.device_times);
 }
 
-void LookupTask::SetCaller(Buffer keep_alive, LookupDone done) {
-  keep_alive_ = std::move(keep_alive);
-  done_ = std::move(done);
+std::size_t LookupTask::bytes() const {
+  return batch_.memory.size() + reply_bytes_ + staged_bytes_;
 }
-
-std::size_t LookupTask::bytes() const { return keep_alive_.size() + reply_bytes_ + staged_bytes_; }
 
 absl::Status LookupTask::Plan() {
   if (ElementBytes(batch_.wire_dtype) == 0) {
@@ -489,7 +486,7 @@ void LookupTask::Deliver() {
                       ElementOf(batch_.wire_dtype)},
                      work.part->output_rows(), columns);
   }
-  keep_alive_ = Buffer();
+  batch_.memory = SharedBuffer();
   const std::size_t sent = frames_.sent_bytes();
   done_(LookupResult{.plan_version = tables_->plan->version(),
                      .rows = reply_.Part(sent, reply_.size()),

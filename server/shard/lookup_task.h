@@ -22,8 +22,7 @@ class LookupTask final : public RequestTask {
                                                           NodeTablesPtr tables, LookupBatch batch,
                                                           absl::Time deadline, LookupFrames frames);
 
-  // Keeps `keep_alive` until the task is finished, which then calls `done`.
-  void SetCaller(Buffer keep_alive, LookupDone done);
+  void SetCaller(LookupDone done) { done_ = std::move(done); }
   LookupDone TakeDone() { return std::move(done_); }
 
   // Request, reply and what is staged.
@@ -103,8 +102,7 @@ class LookupTask final : public RequestTask {
   void Deliver();
 
   const NodeTablesPtr tables_;
-  const LookupBatch batch_;
-  Buffer keep_alive_;
+  LookupBatch batch_;
   LookupDone done_;
 
   std::vector<PartWork> parts_;

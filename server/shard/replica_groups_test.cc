@@ -563,9 +563,9 @@ TEST_F(ReplicaGroupsTest, ANodeEndsWhileUpdatesMakeSyncsDue) {
       part.ids = ids;
       part.gradients =
           EncodeRows(std::vector<float>(ids.size() * spec_.dim), spec_.dim, DType::kFloat32);
-      Packed<UpdateBatch> packed = Pack(header, {part});
+      UpdateBatch packed = Pack(header, {part});
       node().Update(
-          std::move(packed.batch), std::move(packed.memory), absl::InfiniteFuture(),
+          std::move(packed), absl::InfiniteFuture(),
           [](const absl::StatusOr<UpdateResult>& result) { EXPECT_THAT(result, IsOk()); });
     }
     cluster_.reset();

@@ -13,15 +13,15 @@
 
 namespace embla {
 
-ProbeTask::ProbeTask(const NodeContext& node, const NodeTable& table, const ReplicaMessage& probe,
-                     CopyApplied applied, ReplicaDone done)
+ProbeTask::ProbeTask(const NodeContext& node, const NodeTable& table, std::uint64_t reign,
+                     PlanVersion term, CopyApplied applied, ReplicaDone done)
     : DecisionTask(node, absl::InfiniteFuture()),
       shard_(table.shard()),
       copy_(table.copy),
       inbox_(table.inbox),
       durability_(table.spec.durability),
-      reign_(probe.reign),
-      term_(probe.term),
+      reign_(reign),
+      term_(term),
       applied_(std::move(applied)),
       done_(std::move(done)) {
   devices_ = DeviceSet::Of(shard_->lead_device());
@@ -82,7 +82,7 @@ void LeadTask::Run(std::uint32_t device) {
 }
 
 InstallSnapshotTask::InstallSnapshotTask(const NodeContext& node, const NodeTable& table,
-                                         CopiedRows piece, const RowBlock& block, Buffer keep_alive,
+                                         CopiedRows piece, const RowBlock& block,
                                          std::optional<Sender> sender, CopyApplied applied,
                                          ReplicaDone done)
     : DecisionTask(node, absl::InfiniteFuture()),
@@ -91,7 +91,6 @@ InstallSnapshotTask::InstallSnapshotTask(const NodeContext& node, const NodeTabl
       durability_(table.spec.durability),
       piece_(std::move(piece)),
       block_(block),
-      keep_alive_(std::move(keep_alive)),
       sender_(sender),
       applied_(std::move(applied)),
       done_(std::move(done)) {
@@ -176,7 +175,8 @@ absl::StatusOr<std::unique_ptr<ReadCopyTask>> ReadCopyTask::Make(std::shared_ptr
       before += windows;
     }
   }
-  task->window_.is_last = window.number + 1 == before;
+  task->window_.table = spec.id;
+  task->window_.last = window.number + 1 == before;
   if (task->own_ != nullptr) return task;
   return absl::InternalError(absl::StrCat("table ", spec.name, " has ", before,
                                           " windows, and number ", window.number, " is asked for"));
@@ -185,7 +185,7 @@ absl::StatusOr<std::unique_ptr<ReadCopyTask>> ReadCopyTask::Make(std::shared_ptr
 void ReadCopyTask::Run(std::uint32_t device) {
   if (device == shard_->lead_device()) {
     window_.order = shard_->replica_position().order;
-    if (window_.is_last) window_.updates = shard_->replay_windows().Export();
+    if (window_.last) window_.windows = shard_->replay_windows().Export();
   }
   if (device != device_) return;
   const auto begun = std::chrono::steady_clock::now();

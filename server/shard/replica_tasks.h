@@ -28,7 +28,7 @@ using CopyApplied = std::function<void(const ReplicaAck& ack)>;
 // the answer waits for the records of updates that came before, as theirs do.
 class ProbeTask final : public DecisionTask {
  public:
-  ProbeTask(const NodeContext& node, const NodeTable& table, const ReplicaMessage& probe,
+  ProbeTask(const NodeContext& node, const NodeTable& table, std::uint64_t reign, PlanVersion term,
             CopyApplied applied, ReplicaDone done);
   ReplicaDone TakeDone() { return std::move(done_); }
 
@@ -108,11 +108,11 @@ class InstallSnapshotTask final : public DecisionTask {
     PlanVersion term{};      // The plan since which it is the primary.
     std::uint64_t life = 0;  // The life of the copy that it means.
   };
-  // `block` is piece.row_block, decoded, in `keep_alive`. Without a sender the piece comes from
-  // this node's journal. `done` of the last piece waits until that is written down.
+  // `block` is piece.row_block, decoded. Without a sender the piece comes from this node's journal.
+  // `done` of the last piece waits until that is written down.
   InstallSnapshotTask(const NodeContext& node, const NodeTable& table, CopiedRows piece,
-                      const RowBlock& block, Buffer keep_alive, std::optional<Sender> sender,
-                      CopyApplied applied, ReplicaDone done);
+                      const RowBlock& block, std::optional<Sender> sender, CopyApplied applied,
+                      ReplicaDone done);
   ReplicaDone TakeDone() { return std::move(done_); }
 
   void Run(std::uint32_t device) override;
@@ -127,7 +127,6 @@ class InstallSnapshotTask final : public DecisionTask {
   const TableDurability durability_;
   const CopiedRows piece_;
   const RowBlock block_;
-  const Buffer keep_alive_;
   const std::optional<Sender> sender_;
   // Set by the lead device, read in Finish.
   bool out_of_order_ = false;
@@ -164,7 +163,7 @@ class ReadCopyTask final : public DeviceTask {
   std::uint32_t device_ = 0;
   const OwnSlice* own_ = nullptr;  // The shard's.
   RowInterval rows_;
-  TableWindow window_;  // The lead device sets `order` and `updates`, the rows' device the block.
+  CopiedRows window_;  // The lead device sets `order` and `windows`, the rows' device the block.
   absl::Status status_;
   WindowDone done_;
 };

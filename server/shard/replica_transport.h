@@ -5,43 +5,47 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
+#include <variant>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/base/buffer.h"
 #include "core/base/ids.h"
 #include "core/plan/plan.h"
-#include "core/rows/request.h"
-#include "server/migration/unit_windows.h"
+#include "server/shard/decision.h"
 
 namespace embla {
 
-struct ReplicaMessage {
-  enum class Kind : std::uint8_t {
-    kProbe = 0,     // Asks where the replica is; `order` is the primary's.
-    kUpdate = 1,    // `order` is this update's place in the primary's order, from 1.
-    kSnapshot = 2,  // Rows of a copy of the whole table, as they are after update `order`.
-  };
-
-  Kind kind = Kind::kProbe;
+// Asks where the copy is.
+struct CopyProbe {
   TableId table{};
   std::uint64_t reign = 0;  // Random, one per primary process start; never 0.
-  std::uint64_t order = 0;
+  std::uint64_t order = 0;  // The primary's.
+};
+
+// From a table's primary to a copy: a question, or a decision that the copy is to follow.
+struct ReplicaMessage {
+  // In the order of the alternatives.
+  enum class Kind : std::uint8_t { kProbe = 0, kUpdate = 1, kRows = 2 };
+
+  std::variant<CopyProbe, CopiedUpdate, CopiedRows> content = {};
   PlanVersion plan_version{};  // The newest that the primary has installed.
   PlanVersion term{};          // The plan since which it is the primary.
   std::uint64_t life = 0;      // The life that the copy last reported; 0: not known.
   // A copy in this life that has done what the message says has every acknowledged update, now and
   // later: it serves lookups, and may become the primary.
   bool serves = false;
-  UpdateBatch update;  // kUpdate: parts of `table` only.
-  // Keeps what `update` views, for a sender that gives it to others. Null: nobody shares it.
-  std::shared_ptr<const void> memory;
-  Buffer row_block;     // kSnapshot: core/rows/row_block.h, with state.
-  bool first = false;   // kSnapshot: forget what was received of an older copy.
-  bool last = false;    // kSnapshot: the copy is complete.
-  UnitWindows windows;  // kSnapshot, with `last`: which updates the rows have.
+
+  Kind kind() const { return static_cast<Kind>(content.index()); }
+  TableId table() const {
+    return std::visit([](const auto& each) { return each.table; }, content);
+  }
+  std::uint64_t reign() const {
+    return std::visit([](const auto& each) { return each.reign; }, content);
+  }
+  std::uint64_t order() const {
+    return std::visit([](const auto& each) { return each.order; }, content);
+  }
 };
 
 struct ReplicaAck {
@@ -64,9 +68,9 @@ class ReplicaTransport {
   virtual ~ReplicaTransport() = default;
 
   // Sends `messages` to `node`: one, or updates of a table that follow each other, which are taken
-  // in that order. They and the memory that they view live until `done` is called with the answer
-  // to the last one: exactly once, on any thread but never inside Send, at the latest soon after
-  // `timeout`. What is sent by several calls may overtake each other.
+  // in that order. They live until `done` is called with the answer to the last one: exactly once,
+  // on any thread but never inside Send, at the latest soon after `timeout`. What is sent by
+  // several calls may overtake each other.
   virtual void Send(const NodeSpec& node, std::span<const ReplicaMessage> messages,
                     absl::Duration timeout, ReplicaDone done) = 0;
 };

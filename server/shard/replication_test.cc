@@ -134,12 +134,11 @@ class ReplicationTest : public ::testing::Test {
     }
     std::vector<std::future<absl::Status>> answers;
     for (std::uint64_t seq = first; seq < end; ++seq) {
-      Packed<UpdateBatch> request = Pack(Header(seq), {parts[seq - first]});
-      request.batch.first_incomplete = UpdateSeq{first};
+      UpdateBatch request = Pack(Header(seq), {parts[seq - first]});
+      request.first_incomplete = UpdateSeq{first};
       auto answer = std::make_shared<std::promise<absl::Status>>();
       answers.push_back(answer->get_future());
-      cluster_->node(primary_).Update(std::move(request.batch), std::move(request.memory),
-                                      absl::InfiniteFuture(),
+      cluster_->node(primary_).Update(std::move(request), absl::InfiniteFuture(),
                                       [answer](const absl::StatusOr<UpdateResult>& result) {
                                         answer->set_value(result.status());
                                       });
@@ -166,12 +165,12 @@ class ReplicationTest : public ::testing::Test {
     void Send() {
       UpdateBatch header = test_.Header(++seq_);
       header.session = session_;
-      Packed<UpdateBatch> request = Pack(header, {test_.RandomPart(group_, groups_)});
+      UpdateBatch request = Pack(header, {test_.RandomPart(group_, groups_)});
       test_.model_->Step(seq_);
       const auto answer = std::make_shared<std::promise<absl::Status>>();
       answer_ = answer->get_future();
       test_.cluster_->node(test_.primary_)
-          .Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
+          .Update(std::move(request), absl::InfiniteFuture(),
                   [answer](const absl::StatusOr<UpdateResult>& result) {
                     answer->set_value(result.status());
                   });
@@ -254,7 +253,7 @@ TEST_F(ReplicationTest, AnAcknowledgedUpdateIsOnEveryCopy) {
     UpdateOnce(seq);
     ExpectAllCurrent();
   }
-  EXPECT_EQ(cluster_->transport().messages(Kind::kSnapshot), 0u);  // Fresh copies need none.
+  EXPECT_EQ(cluster_->transport().messages(Kind::kRows), 0u);  // Fresh copies need none.
 }
 
 TEST_F(ReplicationTest, UpdatesElsewhereNameThePrimary) {
@@ -284,7 +283,7 @@ TEST_F(ReplicationTest, UpdatesThatOvertakeEachOtherNeedNoSnapshot) {
   cluster_->transport().SetFaults({.overtaken = 400});
   for (std::uint64_t seq = 1; seq <= 150; seq += 6) UpdateAtOnce(seq, seq + 6);
   ExpectAllCurrent();
-  EXPECT_EQ(cluster_->transport().messages(Kind::kSnapshot), 0u);
+  EXPECT_EQ(cluster_->transport().messages(Kind::kRows), 0u);
   EXPECT_LE(cluster_->transport().messages(Kind::kUpdate), 310u) << "150, to two replicas";
 }
 
@@ -307,15 +306,12 @@ TEST_F(ReplicationTest, ACopyThatLacksUpdatesDoesNotServeForBeingTold) {
   ShardNode& replica = cluster_->node(ReplicaIndex());
   const auto probe = [&](std::uint64_t order, std::uint64_t life) {
     ReplicaMessage message;
-    message.table = spec_.id;
-    message.reign = 77;
-    message.order = order;
+    message.content = CopyProbe{spec_.id, 77, order};
     message.term = cluster_->plan()->version();
     message.life = life;
     message.serves = true;
     return Await<ReplicaAck>([&](ReplicaDone done) {
-      replica.ApplyReplicated(std::move(message), Buffer(), absl::InfiniteFuture(),
-                              std::move(done));
+      replica.ApplyReplicated(std::move(message), absl::InfiniteFuture(), std::move(done));
     });
   };
   const absl::StatusOr<ReplicaAck> ack = probe(3, 0);
@@ -336,16 +332,14 @@ TEST_F(ReplicationTest, AnUpdateThatIsNotTheNextOneIsRefusedAndWaitsAfterAProbe)
   ShardNode& replica = cluster_->node(ReplicaIndex());
   const auto send = [&](Kind kind, std::uint64_t order) {
     ReplicaMessage message;
-    message.kind = kind;
-    message.table = spec_.id;
-    message.reign = 77;
-    message.order = order;
+    message.content = CopyProbe{spec_.id, 77, order};
+    if (kind == Kind::kUpdate) {
+      message.content = CopiedUpdate{spec_.id, 77, order, Pack(Header(order), {RandomPart()})};
+    }
     message.term = message.plan_version = cluster_->plan()->version();
-    Packed<UpdateBatch> packed = Pack(Header(order), {RandomPart()});
-    if (kind == Kind::kUpdate) message.update = std::move(packed.batch);
     auto answer = std::make_shared<std::promise<absl::StatusOr<ReplicaAck>>>();
     replica.ApplyReplicated(
-        std::move(message), std::move(packed.memory), absl::InfiniteFuture(),
+        std::move(message), absl::InfiniteFuture(),
         [answer](absl::StatusOr<ReplicaAck> ack) { answer->set_value(std::move(ack)); });
     return answer->get_future();
   };
@@ -368,26 +362,20 @@ TEST_F(ReplicationTest, AnUpdateThatWaitsIsAnsweredWhenItsNodeOrTableGoes) {
   UpdateOnce(1);
   const auto wait = [&] {
     ReplicaMessage message;
-    message.kind = Kind::kUpdate;
-    message.table = spec_.id;
-    message.reign = 77;
-    message.order = 3;
+    message.content = CopiedUpdate{spec_.id, 77, 3, Pack(Header(3), {RandomPart()})};
     message.term = message.plan_version = cluster_->plan()->version();
-    Packed<UpdateBatch> packed = Pack(Header(3), {RandomPart()});
-    message.update = std::move(packed.batch);
     ReplicaMessage probe;
-    probe.table = spec_.id;
-    probe.reign = 77;
+    probe.content = CopyProbe{.table = spec_.id, .reign = 77};
     probe.term = message.term;
     auto answer = std::make_shared<std::promise<absl::Status>>();
     ShardNode& replica = cluster_->node(ReplicaIndex());
     EXPECT_THAT(Await<ReplicaAck>([&](ReplicaDone done) {
-                  replica.ApplyReplicated(std::move(probe), Buffer(), absl::InfiniteFuture(),
+                  replica.ApplyReplicated(std::move(probe), absl::InfiniteFuture(),
                                           std::move(done));
                 }),
                 IsOk());
     replica.ApplyReplicated(
-        std::move(message), std::move(packed.memory), absl::InfiniteFuture(),
+        std::move(message), absl::InfiniteFuture(),
         [answer](const absl::StatusOr<ReplicaAck>& ack) { answer->set_value(ack.status()); });
     return answer->get_future();
   };
@@ -433,9 +421,9 @@ TEST_F(ReplicationTest, LagIsShownWhileUpdatesWaitForAReplica) {
   EXPECT_EQ(lag.value(), 0.0);
   cluster_->TakeDown(ReplicaIndex());
   std::atomic<bool> is_acknowledged = false;
-  Packed<UpdateBatch> request = Pack(Header(2), {RandomPart()});
+  UpdateBatch request = Pack(Header(2), {RandomPart()});
   cluster_->node(primary_).Update(
-      std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
+      std::move(request), absl::InfiniteFuture(),
       [&](const absl::StatusOr<UpdateResult>&) { is_acknowledged = true; });
   AwaitFor([&] { return lag.value() == 1.0; }, absl::Seconds(30), "the update counts as behind");
   EXPECT_FALSE(is_acknowledged);
@@ -450,7 +438,7 @@ TEST_F(ReplicationTest, ARestartedReplicaIsBroughtUpToDateByItself) {
   cluster_->Restart(ReplicaIndex());
   const NodeId replica = cluster_->specs()[ReplicaIndex()].id;
   AwaitFor([&] { return IsCurrent(replica); }, absl::Seconds(30), "the replica is up to date");
-  EXPECT_GT(cluster_->transport().messages(Kind::kSnapshot), 1u);
+  EXPECT_GT(cluster_->transport().messages(Kind::kRows), 1u);
   UpdateOnce(6);
   ExpectAllCurrent();
 }
@@ -461,11 +449,10 @@ TEST_F(ReplicationTest, AReplicaFarBehindGetsASnapshot) {
   cluster_->TakeDown(ReplicaIndex());
   std::atomic<int> acknowledged = 0;
   for (std::uint64_t seq = 2; seq <= 30; ++seq) {  // The backlog keeps 8.
-    Packed<UpdateBatch> request = Pack(Header(seq), {RandomPart()});
-    request.batch.first_incomplete = UpdateSeq{2};
+    UpdateBatch request = Pack(Header(seq), {RandomPart()});
+    request.first_incomplete = UpdateSeq{2};
     model_->Step(seq);
-    cluster_->node(primary_).Update(std::move(request.batch), std::move(request.memory),
-                                    absl::InfiniteFuture(),
+    cluster_->node(primary_).Update(std::move(request), absl::InfiniteFuture(),
                                     [&](const absl::StatusOr<UpdateResult>& result) {
                                       EXPECT_THAT(result, IsOk());
                                       ++acknowledged;
@@ -477,7 +464,7 @@ TEST_F(ReplicationTest, AReplicaFarBehindGetsASnapshot) {
   AwaitFor([&] { return acknowledged == 29; }, absl::Seconds(30), "the replica has caught up");
   AwaitServing(cluster_->specs()[ReplicaIndex()].id);
   ExpectAllCurrent();
-  EXPECT_GT(cluster_->transport().messages(Kind::kSnapshot), 1u);
+  EXPECT_GT(cluster_->transport().messages(Kind::kRows), 1u);
 }
 
 // Windows are read between the updates, and sent between them. Twelve updates are under way at any
@@ -507,7 +494,7 @@ TEST_F(ReplicationTest, ANewCopyEndsUnderTrainersThatNeverRest) {
   EXPECT_TRUE(cluster_->node(replica).ViewCopy(spec_.id).serves) << "the copy never ends";
   for (const auto& trainer : trainers) trainer->End();
   ExpectAllCurrent();
-  EXPECT_EQ(cluster_->transport().messages(Kind::kSnapshot), 15u) << "it began again";
+  EXPECT_EQ(cluster_->transport().messages(Kind::kRows), 15u) << "it began again";
   UpdateOnce(6);
   ExpectAllCurrent();
 }
@@ -534,41 +521,38 @@ TEST_F(ReplicationTest, RowsOfACopyAreTakenAtTheirPlaceOnly) {
   std::uint64_t life = 0;
   const auto apply = [&](Kind kind, std::uint64_t order, bool first, bool last) {
     ReplicaMessage message;
-    message.kind = kind;
-    message.table = spec_.id;
-    message.reign = 77;
-    message.order = order;
+    message.content = CopyProbe{spec_.id, 77, order};
+    if (kind == Kind::kUpdate) {
+      message.content = CopiedUpdate{spec_.id, 77, order, Pack(Header(order), {RandomPart()})};
+    }
+    if (kind == Kind::kRows) {
+      RowBlockBuilder rows({spec_.id, 0, spec_.dim, spec_.dtype, 1 + 2 * spec_.dim}, 1);
+      rows.rows()[0] = RowId{1};
+      message.content = CopiedRows{spec_.id, 77, order, rows.Finish(), first, last};
+    }
     message.term = message.plan_version = cluster_->plan()->version();
     message.life = life;
-    message.first = first;
-    message.last = last;
-    RowBlockBuilder rows({spec_.id, 0, spec_.dim, spec_.dtype, 1 + 2 * spec_.dim}, 1);
-    rows.rows()[0] = RowId{1};
-    message.row_block = rows.Finish();
-    Packed<UpdateBatch> packed = Pack(Header(order), {RandomPart()});
-    if (kind == Kind::kUpdate) message.update = std::move(packed.batch);
     absl::StatusOr<ReplicaAck> ack = Await<ReplicaAck>([&](ReplicaDone done) {
-      replica.ApplyReplicated(std::move(message), std::move(packed.memory), absl::InfiniteFuture(),
-                              std::move(done));
+      replica.ApplyReplicated(std::move(message), absl::InfiniteFuture(), std::move(done));
     });
     if (ack.ok()) life = ack->life;
     return ack;
   };
   ASSERT_THAT(apply(Kind::kProbe, 4, false, false), IsOk());
-  ASSERT_THAT(apply(Kind::kSnapshot, 4, true, false), IsOk());
-  EXPECT_TRUE(apply(Kind::kSnapshot, 5, false, false)->need_snapshot) << "it lacks update 5";
+  ASSERT_THAT(apply(Kind::kRows, 4, true, false), IsOk());
+  EXPECT_TRUE(apply(Kind::kRows, 5, false, false)->need_snapshot) << "it lacks update 5";
   ASSERT_THAT(apply(Kind::kUpdate, 5, false, false), IsOk());
-  EXPECT_TRUE(apply(Kind::kSnapshot, 4, false, false)->need_snapshot) << "it has no update 5";
-  EXPECT_FALSE(apply(Kind::kSnapshot, 5, false, false)->need_snapshot);
+  EXPECT_TRUE(apply(Kind::kRows, 4, false, false)->need_snapshot) << "it has no update 5";
+  EXPECT_FALSE(apply(Kind::kRows, 5, false, false)->need_snapshot);
   const absl::StatusOr<ReplicaAck> half = apply(Kind::kProbe, 5, false, false);
   EXPECT_TRUE(half->need_snapshot) << "it has not come in yet";
   EXPECT_EQ(half->order, 5u) << "where its primary may go on";
   const std::uint64_t now = std::exchange(life, life + 1);
-  EXPECT_TRUE(apply(Kind::kSnapshot, 5, false, true)->need_snapshot) << "from before a restart";
+  EXPECT_TRUE(apply(Kind::kRows, 5, false, true)->need_snapshot) << "from before a restart";
   life = now;
-  EXPECT_FALSE(apply(Kind::kSnapshot, 5, false, true)->need_snapshot);
+  EXPECT_FALSE(apply(Kind::kRows, 5, false, true)->need_snapshot);
   EXPECT_EQ(apply(Kind::kProbe, 5, false, false)->order, 5u);
-  EXPECT_TRUE(apply(Kind::kSnapshot, 5, false, true)->need_snapshot) << "it is over";
+  EXPECT_TRUE(apply(Kind::kRows, 5, false, true)->need_snapshot) << "it is over";
 }
 
 TEST_F(ReplicationTest, AfterAPrimaryRestartTheCopiesFollowItsNewLife) {
@@ -625,34 +609,33 @@ TEST_F(ReplicationTest, MessagesThatDoNotFitAreRefused) {
   ShardNode& replica = cluster_->node(ReplicaIndex());
   const auto apply = [](ShardNode& node, ReplicaMessage message) {
     return Await<ReplicaAck>([&](ReplicaDone done) {
-      node.ApplyReplicated(std::move(message), Buffer(), absl::InfiniteFuture(), std::move(done));
+      node.ApplyReplicated(std::move(message), absl::InfiniteFuture(), std::move(done));
     });
   };
-  const auto message = [&](Kind kind) {
+  const auto message = [&](auto content) {
     ReplicaMessage message;
-    message.kind = kind;
-    message.table = spec_.id;
-    message.reign = 77;
-    message.order = 1;
+    message.content = std::move(content);
     message.term = cluster_->plan()->version();
     return message;
   };
-  EXPECT_EQ(apply(cluster_->node(primary_), message(Kind::kProbe)).status().code(),
+  const auto probe = [&](TableId table) { return message(CopyProbe{table, 77, 1}); };
+  const auto rows = [&](Buffer block) {
+    return message(CopiedRows{spec_.id, 77, 1, std::move(block), /*first=*/true});
+  };
+  EXPECT_EQ(apply(cluster_->node(primary_), probe(spec_.id)).status().code(),
             Code::kFailedPrecondition);
-  EXPECT_EQ(apply(replica, message(Kind::kUpdate)).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(apply(replica, message(Kind::kSnapshot)).status().code(), Code::kInvalidArgument);
-  ReplicaMessage damaged = message(Kind::kSnapshot);
+  EXPECT_EQ(apply(replica, message(CopiedUpdate{spec_.id, 77, 1, {}})).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(apply(replica, rows(Buffer())).status().code(), Code::kInvalidArgument);
   RowBlockBuilder builder({spec_.id, 0, spec_.dim, spec_.dtype, 1 + 2 * spec_.dim}, 1);
   builder.rows()[0] = RowId{1};
-  damaged.row_block = builder.Finish();
-  damaged.row_block.bytes().back() ^= std::byte{1};
-  EXPECT_EQ(apply(replica, std::move(damaged)).status().code(), Code::kDataLoss);
+  Buffer damaged = builder.Finish();
+  damaged.bytes().back() ^= std::byte{1};
+  EXPECT_EQ(apply(replica, rows(std::move(damaged))).status().code(), Code::kDataLoss);
   const auto other = [&](std::uint64_t life) {
-    ReplicaMessage piece = message(Kind::kSnapshot);
-    RowBlockBuilder rows({TableId{2}, 0, spec_.dim, spec_.dtype, 0}, 1);
-    rows.rows()[0] = RowId{1};
-    piece.row_block = rows.Finish();
-    piece.first = true;
+    RowBlockBuilder block({TableId{2}, 0, spec_.dim, spec_.dtype, 0}, 1);
+    block.rows()[0] = RowId{1};
+    ReplicaMessage piece = rows(block.Finish());
     piece.life = life;
     return piece;
   };
@@ -660,16 +643,13 @@ TEST_F(ReplicationTest, MessagesThatDoNotFitAreRefused) {
   ASSERT_THAT(late, IsOk());
   EXPECT_TRUE(late->need_snapshot) << "it is meant for another life of the copy";
   EXPECT_EQ(apply(replica, other(late->life)).status().code(), Code::kInvalidArgument);
-  ReplicaMessage nobody = message(Kind::kProbe);
+  ReplicaMessage nobody = probe(spec_.id);
   nobody.term = PlanVersion{};
   EXPECT_EQ(apply(replica, std::move(nobody)).status().code(), Code::kInvalidArgument);
-  ReplicaMessage newer = message(Kind::kProbe);
-  newer.table = TableId{9};
+  ReplicaMessage newer = probe(TableId{9});
   newer.plan_version = PlanVersion{99};
   EXPECT_EQ(apply(replica, std::move(newer)).status().code(), Code::kUnavailable);
-  ReplicaMessage gone = message(Kind::kProbe);
-  gone.table = TableId{9};
-  const absl::StatusOr<ReplicaAck> ack = apply(replica, std::move(gone));
+  const absl::StatusOr<ReplicaAck> ack = apply(replica, probe(TableId{9}));
   ASSERT_THAT(ack, IsOk());
   EXPECT_TRUE(ack->gone);
 }

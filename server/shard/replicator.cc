@@ -177,8 +177,7 @@ bool Replicator::HasLeaving(TableId table) const {
          std::ranges::any_of(it->second.streams, [](const auto& s) { return s->is_leaving; });
 }
 
-void Replicator::Append(TableId table_id, std::uint64_t order, const SharedUpdatePtr& update,
-                        std::span<const std::uint32_t> parts, PlanVersion plan_version) {
+void Replicator::Append(TableId table_id, std::uint64_t order, UpdateBatch batch) {
   MutexLock lock(mu_);
   const auto it = tables_.find(table_id);
   // The table was dropped while the update was queued, or another node leads it: then Wait says so.
@@ -186,10 +185,12 @@ void Replicator::Append(TableId table_id, std::uint64_t order, const SharedUpdat
   Table& table = it->second;
   EMBLA_CHECK(order == table.order + 1);
   table.order = order;
-  const std::size_t bytes = update->keep_alive.size();
+  const std::size_t bytes = batch.memory.size();
+  const Entry entry = std::make_shared<const CopiedUpdate>(
+      CopiedUpdate{table_id, table.reign, order, std::move(batch)});
   for (const StreamPtr& stream : table.streams) {
     BoundBacklog(*stream, bytes);
-    stream->backlog.push_back({order, update, {parts.begin(), parts.end()}, plan_version});
+    stream->backlog.push_back(entry);
     stream->backlog_bytes += bytes;
   }
   ShowLag(table);
@@ -275,7 +276,7 @@ absl::Time Replicator::Pump() {
         [this, flight](const absl::StatusOr<ReplicaAck>& ack) { HandleAck(*flight, ack); });
   }
   for (const Read& read : reads) {
-    read_window_(read.table, read.number, [this, read](absl::StatusOr<TableWindow> window) {
+    read_window_(read.table, read.number, [this, read](absl::StatusOr<CopiedRows> window) {
       HandleWindow(*read.stream, read.attempt, std::move(window));
     });
   }
@@ -312,9 +313,7 @@ Replicator::Step Replicator::Next(TableId id, const Table& table, Stream& stream
 
 ReplicaMessage Replicator::Head(TableId id, const Table& table, const Stream& stream) const {
   ReplicaMessage message;
-  message.table = id;
-  message.reign = table.reign;
-  message.order = table.order;
+  message.content = CopyProbe{id, table.reign, table.order};
   message.plan_version = plan_version_;
   message.term = table.term;
   message.life = stream.life;
@@ -331,13 +330,13 @@ Replicator::Step Replicator::SendUpdates(TableId id, const Table& table,
                                          const Stream& stream) const {
   const std::deque<Entry>& backlog = stream.backlog;
   const std::uint64_t last = stream.copying.has_value() ? stream.copying->limit : table.order;
-  const std::size_t first = stream.sent + 1 - backlog.front().order;
+  const std::size_t first = stream.sent + 1 - backlog.front()->order;
   const std::size_t end = first + std::min(last - stream.sent, stream.updates_max);
   Step step{.action = Step::Action::kSend};
   bool has_room = true;
   std::size_t next = first;
   for (; next < end; ++next) {
-    const std::size_t bytes = step.bytes + backlog[next].update->keep_alive.size();
+    const std::size_t bytes = step.bytes + backlog[next]->batch.memory.size();
     if (next > first && bytes > options_.together_bytes_max) break;
     has_room = HasRoom(stream, next - first + 1, bytes);
     if (!has_room) break;
@@ -354,8 +353,8 @@ Replicator::Step Replicator::SendUpdates(TableId id, const Table& table,
 }
 
 const Replicator::Entry* Replicator::NextEntry(const Stream& stream) {
-  if (stream.backlog.empty() || stream.backlog.front().order > stream.sent + 1) return nullptr;
-  return &stream.backlog[stream.sent + 1 - stream.backlog.front().order];
+  if (stream.backlog.empty() || stream.backlog.front()->order > stream.sent + 1) return nullptr;
+  return &stream.backlog[stream.sent + 1 - stream.backlog.front()->order];
 }
 
 bool Replicator::HasRoom(const Stream& stream, std::size_t count, std::size_t bytes) const {
@@ -367,26 +366,18 @@ bool Replicator::HasRoom(const Stream& stream, std::size_t count, std::size_t by
 }
 
 void Replicator::PrepareUpdate(const Stream& stream, const Entry& entry, ReplicaMessage& message) {
-  const UpdateBatch& all = entry.update->batch;
-  message.kind = ReplicaMessage::Kind::kUpdate;
-  message.order = entry.order;
-  message.serves = !stream.copying.has_value() && MayServe(stream, entry.order);
-  message.update = all;
-  message.update.plan_version = entry.plan_version;
-  message.update.parts.clear();
-  for (const std::uint32_t part : entry.parts) message.update.parts.push_back(all.parts[part]);
-  message.memory = entry.update;
+  message.serves = !stream.copying.has_value() && MayServe(stream, entry->order);
+  CopiedUpdate update = *entry;
+  update.reign = message.reign();
+  message.content = std::move(update);
 }
 
 void Replicator::PrepareWindow(Stream& stream, ReplicaMessage& message) {
   Copying& copy = *stream.copying;
-  message.kind = ReplicaMessage::Kind::kSnapshot;
-  message.order = copy.window->order;
-  message.row_block = std::move(copy.window->row_block);
-  message.first = copy.windows == 0;
-  message.last = copy.window->is_last;
-  message.windows = std::move(copy.window->updates);
-  copy.window.reset();
+  CopiedRows rows = *std::exchange(copy.window, std::nullopt);
+  rows.reign = message.reign();
+  rows.first = copy.windows == 0;
+  message.content = std::move(rows);
 }
 
 Replicator::FlightPtr Replicator::TakeOff(TableId id, const StreamPtr& stream, Step step) {
@@ -400,7 +391,7 @@ Replicator::FlightPtr Replicator::TakeOff(TableId id, const StreamPtr& stream, S
     stream->is_busy = true;
     return flight;
   }
-  stream->sent = flight->message().order;
+  stream->sent = flight->message().order();
   ++stream->messages_out;
   stream->updates_out += flight->messages.size();
   stream->bytes_out += flight->bytes;
@@ -470,15 +461,15 @@ void Replicator::Accept(Table& table, const Flight& flight, const ReplicaAck& ac
     stream.is_gone = stream.is_leaving;
     return BackOff(stream);
   }
-  const bool is_snapshot = message.kind == ReplicaMessage::Kind::kSnapshot;
+  const bool is_snapshot = message.kind() == ReplicaMessage::Kind::kRows;
   const bool snapshot_refused = is_snapshot && ack.need_snapshot;
   if (snapshot_refused || ack.order > table.order) return BackOff(stream);
   // A copy that has begun anew is asked where it is: earlier answers are of what it does not have.
-  const bool is_done = ack.need_snapshot || ack.order >= message.order;
+  const bool is_done = ack.need_snapshot || ack.order >= message.order();
   if (flight.is_update() && (ack.life != stream.life || !is_done)) return BackOff(stream);
   stream.backoff = absl::ZeroDuration();
   stream.probed = true;
-  const bool is_probe = message.kind == ReplicaMessage::Kind::kProbe;
+  const bool is_probe = message.kind() == ReplicaMessage::Kind::kProbe;
   const bool goes_on = is_probe && ack.need_snapshot && MayGoOn(stream, ack);
   if (is_probe && !goes_on) stream.copying.reset();
   stream.need_snapshot = ack.need_snapshot && !goes_on;
@@ -505,9 +496,9 @@ void Replicator::Arrive(const Table& table, Stream& stream, const Flight& flight
     stream.at = stream.sent = order;
   }
   DropBacklog(stream, order);
-  const bool is_window = flight.message().kind == ReplicaMessage::Kind::kSnapshot;
-  if (is_window) ++stream.copying->windows;
-  if (flight.message().last) {
+  const auto* const window = std::get_if<CopiedRows>(&flight.message().content);
+  if (window != nullptr) ++stream.copying->windows;
+  if (window != nullptr && window->last) {
     LogInfo("shard", "a copy is made node=", stream.node.name, " order=", order,
             " windows=", stream.copying->windows);
     stream.copying.reset();
@@ -540,7 +531,7 @@ void Replicator::Count(const Table& table, Stream& stream) {
 }
 
 void Replicator::HandleWindow(Stream& stream, std::uint64_t attempt,
-                              absl::StatusOr<TableWindow> window) {
+                              absl::StatusOr<CopiedRows> window) {
   MutexLock lock(mu_);
   if (attempt == stream.attempt) {  // Else what came before has failed, and it is read again.
     Copying& copy = *stream.copying;
@@ -574,8 +565,8 @@ void Replicator::BackOff(Stream& stream) {
 }
 
 void Replicator::DropBacklog(Stream& stream, std::uint64_t up_to) {
-  while (!stream.backlog.empty() && stream.backlog.front().order <= up_to) {
-    stream.backlog_bytes -= stream.backlog.front().update->keep_alive.size();
+  while (!stream.backlog.empty() && stream.backlog.front()->order <= up_to) {
+    stream.backlog_bytes -= stream.backlog.front()->batch.memory.size();
     stream.backlog.pop_front();
   }
 }

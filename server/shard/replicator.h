@@ -49,23 +49,9 @@
 
 namespace embla {
 
-// An update that several threads and streams look at.
-struct SharedUpdate {
-  UpdateBatch batch;  // Views keep_alive.
-  Buffer keep_alive;
-  std::vector<std::shared_ptr<const SharedUpdate>> also_views = {};  // Their memory.
-};
-using SharedUpdatePtr = std::shared_ptr<const SharedUpdate>;
-
-// Rows of a table as they are after update `order`.
-struct TableWindow {
-  std::uint64_t order = 0;
-  Buffer row_block;  // core/rows/row_block.h, with state.
-  bool is_last = false;
-  UnitWindows updates = {};  // In the last window: which ones the table has.
-};
-using WindowDone = std::function<void(absl::StatusOr<TableWindow>)>;
-// Reads window `number` of a table, from 0; `done` runs once, on any thread.
+using WindowDone = std::function<void(absl::StatusOr<CopiedRows>)>;
+// Reads window `number` of a table, from 0; `done` runs once, on any thread, with all but the
+// reign.
 using ReadWindow = std::function<void(TableId table, std::size_t number, WindowDone done)>;
 // Writes down that `node`, which was to lose its copy, has lost it; `done` runs once, on any
 // thread.
@@ -144,11 +130,10 @@ class Replicator {
   // Whether some node that is to lose its copy of the table may not have heard of it.
   bool HasLeaving(TableId table) const;
 
-  // Takes update `order` of `table`; `parts` of the batch, by index, are the table's.
-  // `plan_version` names the hyper-parameters that it was applied with.
+  // Takes update `order` of `table`; `batch` has the table's parts, and the plan of the
+  // hyper-parameters that it was applied with.
   // Requires: orders of a table come one after the other, from that of Begin.
-  void Append(TableId table, std::uint64_t order, const SharedUpdatePtr& update,
-              std::span<const std::uint32_t> parts, PlanVersion plan_version);
+  void Append(TableId table, std::uint64_t order, UpdateBatch batch);
 
   // Calls `done` once all replicas that count have applied the named orders, or with Unavailable,
   // naming a replica, when `deadline` has passed. A replica that is being brought up to date, and
@@ -159,17 +144,13 @@ class Replicator {
             std::function<void(absl::Status)> done);
 
  private:
-  struct Entry {
-    std::uint64_t order;
-    SharedUpdatePtr update;
-    std::vector<std::uint32_t> parts;
-    PlanVersion plan_version;
-  };
+  // Shared by the streams.
+  using Entry = std::shared_ptr<const CopiedUpdate>;
   // A copy of the table that is being made.
   struct Copying {
     std::size_t windows = 0;  // So many have arrived.
     bool is_reading = false;
-    std::optional<TableWindow> window = {};  // Read, and not sent.
+    std::optional<CopiedRows> window = {};  // Read, and not sent.
     // No update behind it is sent before the window: the window's place or, while that is being
     // read, the table's order when that began.
     std::uint64_t limit = 0;
@@ -222,7 +203,7 @@ class Replicator {
 
     // The message that is answered.
     const ReplicaMessage& message() const { return messages.back(); }
-    bool is_update() const { return message().kind == ReplicaMessage::Kind::kUpdate; }
+    bool is_update() const { return message().kind() == ReplicaMessage::Kind::kUpdate; }
   };
   using FlightPtr = std::shared_ptr<const Flight>;
   // A window that is being read.
@@ -281,7 +262,7 @@ class Replicator {
   Step Next(TableId id, const Table& table, Stream& stream, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static Step Send(ReplicaMessage message);
-  // A probe, and the beginning of any other message.
+  // A probe; any other message puts its content in place of it.
   ReplicaMessage Head(TableId id, const Table& table, const Stream& stream) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Requires: NextEntry, which may be sent by its place.
@@ -317,7 +298,7 @@ class Replicator {
   void Count(const Table& table, Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // In the metrics: while updates wait for an answer, too.
   static void ShowLag(const Table& table);
-  void HandleWindow(Stream& stream, std::uint64_t attempt, absl::StatusOr<TableWindow> window);
+  void HandleWindow(Stream& stream, std::uint64_t attempt, absl::StatusOr<CopiedRows> window);
   // Begins another attempt, later.
   void BackOff(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropBacklog(Stream& stream, std::uint64_t up_to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -3,7 +3,6 @@
 #include "server/shard/replicator.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -54,12 +54,14 @@ class HeldTransport final : public ReplicaTransport {
             ReplicaDone done) override {
     const ReplicaMessage& last = messages.back();
     for (std::size_t i = 0; i < messages.size(); ++i) {
-      EXPECT_EQ(messages[i].order, messages.front().order + i);
-      EXPECT_EQ(messages[i].kind, last.kind);
+      EXPECT_EQ(messages[i].order(), messages.front().order() + i);
+      EXPECT_EQ(messages[i].kind(), last.kind());
     }
+    const auto* const rows = std::get_if<CopiedRows>(&last.content);
     const MutexLock lock(mu_);
-    out_.push_back({last.kind, messages.front().order, last.order, last.first, last.last,
-                    last.serves, last.life, std::move(done)});
+    out_.push_back({last.kind(), messages.front().order(), last.order(),
+                    rows != nullptr && rows->first, rows != nullptr && rows->last, last.serves,
+                    last.life, std::move(done)});
   }
 
   // Messages without an answer: "probe" or the orders of updates, in the order of sending.
@@ -88,7 +90,7 @@ class HeldTransport final : public ReplicaTransport {
  private:
   static std::string NameOf(const Message& message) {
     if (message.kind == Kind::kProbe) return "probe";
-    if (message.kind == Kind::kSnapshot) return absl::StrCat("piece ", message.order);
+    if (message.kind == Kind::kRows) return absl::StrCat("piece ", message.order);
     if (message.first_order == message.order) return absl::StrCat(message.order);
     return absl::StrCat(message.first_order, "-", message.order);
   }
@@ -170,7 +172,8 @@ class ReplicatorTest : public ::testing::Test {
       return true;
     };
     EMBLA_CHECK(AwaitFor(has_come, kWaitMax, "a window is read"));
-    read.done(TableWindow{.order = order, .row_block = Buffer::Allocate(8), .is_last = is_last});
+    read.done(CopiedRows{
+        .table = kTable, .order = order, .row_block = Buffer::Allocate(8), .last = is_last});
     return read.number;
   }
   std::size_t AnswerRead(bool is_last) { return AnswerRead(is_last, order_); }
@@ -200,9 +203,8 @@ class ReplicatorTest : public ::testing::Test {
     for (int i = 0; i < count; ++i) {
       UpdateBatch batch;
       batch.parts.resize(1);
-      last_ = std::make_shared<const SharedUpdate>(
-          SharedUpdate{std::move(batch), Buffer::Allocate(bytes)});
-      replicator_->Append(kTable, ++order_, last_, std::array{0u}, PlanVersion{3});
+      batch.memory = last_ = Buffer::Allocate(bytes);
+      replicator_->Append(kTable, ++order_, std::move(batch));
     }
   }
   HeldTransport::Message Answer(const std::string& name, const ReplicaAck& ack) {
@@ -274,7 +276,7 @@ class ReplicatorTest : public ::testing::Test {
   };
   std::deque<Read> reads_ ABSL_GUARDED_BY(mu_);
   int copies_ ABSL_GUARDED_BY(mu_) = 0;
-  SharedUpdatePtr last_;
+  SharedBuffer last_;
   HeldTransport::Message told_;
   std::unique_ptr<Replicator> replicator_;
 };
@@ -751,7 +753,7 @@ TEST_F(ReplicatorTest, AnUpdateThatIsOutIsKeptThoughTheBacklogIsDropped) {
   Start(At(0), {.backlog_max = 2});
   Append(1);
   ExpectOut(1);
-  const std::weak_ptr<const SharedUpdate> first = last_;
+  const std::weak_ptr<const void> first = last_.memory();
   Append(8);
   EXPECT_FALSE(first.expired());
   Answer("1", At(1));

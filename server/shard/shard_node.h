@@ -167,23 +167,22 @@ class ShardNode {
   virtual PlanPtr plan() const = 0;  // Never null: version 0 before the first one.
 
   // Queues the batch on the devices it touches and returns; `done` runs once, on a device thread
-  // or, for early errors, on the caller's. It must not block. The memory behind `batch` must live
-  // until then: `keep_alive` is held for that. Expired batches are dropped from the queue.
+  // or, for early errors, on the caller's. It must not block. Expired batches are dropped from the
+  // queue.
   //
   // Errors: InvalidArgument, NotFound (unknown table), OutOfRange (id outside a table in bounds
   // mode error), FailedPrecondition (row, column or primary is elsewhere: refresh the plan),
   // Unavailable (the node has not installed the sender's plan yet), ResourceExhausted (queues
   // full), DeadlineExceeded.
-  virtual void Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline,
-                      LookupFrames frames, LookupDone done) = 0;
+  virtual void Lookup(LookupBatch batch, absl::Time deadline, LookupFrames frames,
+                      LookupDone done) = 0;
 
   // Arguments are those of Lookup. An error means that nothing was applied, except Unavailable and
   // FailedPrecondition: a replicated table's update may have been applied here while a replica did
   // not answer before the deadline, or another node became the primary. The same (session, seq)
   // sent again, there, is applied once. With a journal, likewise: Unavailable when it broke under
   // the update; ResourceExhausted when it has no room.
-  virtual void Update(UpdateBatch batch, Buffer keep_alive, absl::Time deadline,
-                      UpdateDone done) = 0;
+  virtual void Update(UpdateBatch batch, absl::Time deadline, UpdateDone done) = 0;
 
   struct RowsQuery {
     TableId table{};
@@ -210,13 +209,11 @@ class ShardNode {
   // FailedPrecondition, Unavailable, ResourceExhausted, DeadlineExceeded (nothing was done).
   virtual void Sync(const SyncQuery& query, absl::Time deadline, SyncDone done) = 0;
 
-  // The replica's side: `message` comes from the table's primary. `keep_alive` is the memory behind
-  // message.update. `done` as for Update.
+  // The replica's side: `message` comes from the table's primary. `done` as for Update.
   // Errors: FailedPrecondition (this node leads the table), Unavailable (the message's plan is not
   // installed here yet, or the sender is a deposed primary), InvalidArgument, DataLoss
   // (damaged row block), ResourceExhausted.
-  virtual void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
-                               ReplicaDone done) = 0;
+  virtual void ApplyReplicated(ReplicaMessage message, absl::Time deadline, ReplicaDone done) = 0;
 
   // This node's copy of a data_parallel table.
   struct CopyView {
@@ -256,12 +253,12 @@ class ShardNode {
   // earlier journal of this node.
   virtual void set_journal(Journal* journal) = 0;
 
-  // Applies a decision of an earlier process of this node, in the order of its journal;
-  // `keep_alive` is the memory behind it. `done` as for Update. Tables that are not here any more
+  // Applies a decision of an earlier process of this node, in the order of its journal. `done` as
+  // for Update. Tables that are not here any more
   // are left out. ResourceExhausted: queues are full, nothing was done. DataLoss: it does not fit
   // what is here. Of plans the errors of InstallPlan; plans and closed sessions are applied when it
   // returns.
-  virtual void Apply(Decision decision, Buffer keep_alive, AppliedDone done) = 0;
+  virtual void Apply(Decision decision, AppliedDone done) = 0;
 
   // Host on which live moves find and put units. Lives as long as the node.
   virtual UnitHost& units() = 0;

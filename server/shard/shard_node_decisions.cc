@@ -22,15 +22,11 @@ auto AnswerOnly(AppliedDone done) {
 
 }  // namespace
 
-void ShardNodeImpl::Apply(Decision decision, Buffer keep_alive, AppliedDone done) {
-  std::visit(
-      [&](auto& decided) {
-        ApplyAgain(std::move(decided), std::move(keep_alive), std::move(done));
-      },
-      decision);
+void ShardNodeImpl::Apply(Decision decision, AppliedDone done) {
+  std::visit([&](auto& decided) { ApplyAgain(std::move(decided), std::move(done)); }, decision);
 }
 
-void ShardNodeImpl::ApplyAgain(DecidedUpdate update, Buffer keep_alive, AppliedDone done) {
+void ShardNodeImpl::ApplyAgain(DecidedUpdate update, AppliedDone done) {
   NodeTablesPtr tables = this->tables();
   // Requests that began under a plan with a table may be behind the plan without it.
   const auto is_dropped = [&](const auto& named) {
@@ -46,10 +42,8 @@ void ShardNodeImpl::ApplyAgain(DecidedUpdate update, Buffer keep_alive, AppliedD
   for (const UpdateName& name : update.batch.contributors) {
     sessions_.Recall(name.session, name.seq, update.time);
   }
-  const auto shared = std::make_shared<const SharedUpdate>(
-      SharedUpdate{std::move(update.batch), std::move(keep_alive)});
   absl::StatusOr<std::unique_ptr<DecidedUpdateTask>> task = DecidedUpdateTask::Make(
-      Context(), std::move(tables), shared, std::move(update.tables), update.time);
+      Context(), std::move(tables), std::move(update.batch), std::move(update.tables), update.time);
   if (!task.ok()) return done(task.status());
   (*task)->SetCaller(replicator_, std::move(done));
   const DeviceSet devices = (*task)->devices();
@@ -63,25 +57,24 @@ const NodeTable* ShardNodeImpl::FindCopy(const NodeTables& tables, TableId id) {
   return is_here ? table->second.get() : nullptr;
 }
 
-void ShardNodeImpl::ApplyAgain(CopiedUpdate update, Buffer keep_alive, AppliedDone done) {
+void ShardNodeImpl::ApplyAgain(CopiedUpdate update, AppliedDone done) {
   const NodeTablesPtr tables = this->tables();
   const NodeTable* const table = FindCopy(*tables, update.table);
   if (table == nullptr) return done(Applied());
   const auto heard = [this, tables, table](const ReplicaAck& ack) { Heard(*table, false, 0, ack); };
-  ApplyCopied(tables, *table, std::move(update), std::move(keep_alive), std::nullopt,
-              absl::InfiniteFuture(), heard, AnswerOnly(std::move(done)));
+  ApplyCopied(tables, *table, std::move(update), std::nullopt, absl::InfiniteFuture(), heard,
+              AnswerOnly(std::move(done)));
 }
 
-void ShardNodeImpl::ApplyAgain(CopiedRows piece, Buffer keep_alive, AppliedDone done) {
+void ShardNodeImpl::ApplyAgain(CopiedRows piece, AppliedDone done) {
   const NodeTablesPtr tables = this->tables();
   const NodeTable* const table = FindCopy(*tables, piece.table);
   if (table == nullptr) return done(Applied());
   const auto heard = [this, tables, table](const ReplicaAck& ack) { Heard(*table, false, 0, ack); };
-  ApplyCopied(*table, std::move(piece), std::move(keep_alive), std::nullopt, heard,
-              AnswerOnly(std::move(done)));
+  ApplyCopied(*table, std::move(piece), std::nullopt, heard, AnswerOnly(std::move(done)));
 }
 
-void ShardNodeImpl::ApplyAgain(const CopyConfirmed& confirmed, Buffer, AppliedDone done) {
+void ShardNodeImpl::ApplyAgain(const CopyConfirmed& confirmed, AppliedDone done) {
   const NodeTablesPtr tables = this->tables();
   if (const NodeTable* const table = FindCopy(*tables, confirmed.table); table != nullptr) {
     Confirm(*table, std::nullopt);
@@ -89,12 +82,12 @@ void ShardNodeImpl::ApplyAgain(const CopyConfirmed& confirmed, Buffer, AppliedDo
   done(Applied());
 }
 
-void ShardNodeImpl::ApplyAgain(const CopyGone& gone, Buffer, AppliedDone done) {
+void ShardNodeImpl::ApplyAgain(const CopyGone& gone, AppliedDone done) {
   if (FindCopy(*tables(), gone.table) != nullptr) replicator_.Forget(gone.table, gone.node);
   done(Applied());
 }
 
-void ShardNodeImpl::ApplyAgain(DecidedSync sync, Buffer, AppliedDone done) {
+void ShardNodeImpl::ApplyAgain(DecidedSync sync, AppliedDone done) {
   auto task = SyncTask::MakeDecided(Context(), tables(), std::move(sync));
   task->SetCaller(AnswerOnly(std::move(done)));
   const DeviceSet devices = task->devices();
@@ -102,21 +95,21 @@ void ShardNodeImpl::ApplyAgain(DecidedSync sync, Buffer, AppliedDone done) {
   Submit(std::move(task), devices, 0, [](SyncTask& task) { return task.TakeDone(); });
 }
 
-void ShardNodeImpl::ApplyAgain(const DecidedSweep& sweep, Buffer, AppliedDone done) {
+void ShardNodeImpl::ApplyAgain(const DecidedSweep& sweep, AppliedDone done) {
   if (!tables()->tables.contains(ToInt(sweep.table))) return done(Applied());
   SweepTable({sweep.table, sweep.sweep, sweep.rows}, absl::InfiniteFuture(),
              AnswerOnly(std::move(done)));
 }
 
 // Devices come to it behind the updates before it.
-void ShardNodeImpl::ApplyAgain(const ClosedSessions& closed, Buffer, AppliedDone done) {
+void ShardNodeImpl::ApplyAgain(const ClosedSessions& closed, AppliedDone done) {
   const absl::Status status = CloseSessions(closed);
   status.ok() ? done(Applied()) : done(status);
 }
 
-void ShardNodeImpl::ApplyAgain(const DecidedBefore&, Buffer, AppliedDone done) { done(Applied()); }
+void ShardNodeImpl::ApplyAgain(const DecidedBefore&, AppliedDone done) { done(Applied()); }
 
-void ShardNodeImpl::ApplyAgain(InstalledPlan installed, Buffer, AppliedDone done) {
+void ShardNodeImpl::ApplyAgain(InstalledPlan installed, AppliedDone done) {
   const absl::Status status = InstallPlan(std::move(installed.plan), installed.self);
   status.ok() ? done(Applied()) : done(status);
 }

@@ -36,14 +36,13 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
 
   absl::Status InstallPlan(PlanPtr plan, NodeId self) override;
   PlanPtr plan() const override { return tables()->plan; }
-  void Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline, LookupFrames frames,
+  void Lookup(LookupBatch batch, absl::Time deadline, LookupFrames frames,
               LookupDone done) override;
-  void Update(UpdateBatch batch, Buffer keep_alive, absl::Time deadline, UpdateDone done) override;
+  void Update(UpdateBatch batch, absl::Time deadline, UpdateDone done) override;
   absl::Status ReadRows(const RowsQuery& query,
                         const std::function<absl::Status(Buffer)>& sink) override;
   void Sync(const SyncQuery& query, absl::Time deadline, SyncDone done) override;
-  void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
-                       ReplicaDone done) override;
+  void ApplyReplicated(ReplicaMessage message, absl::Time deadline, ReplicaDone done) override;
   CopyView ViewCopy(TableId table) const override;
   SessionGate& sessions() override { return sessions_; }
   void LeadAsItIs(TableId table) override;
@@ -51,7 +50,7 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
   void set_replica_transport(ReplicaTransport* transport) override;
   void BeginStop() override;
   void set_journal(Journal* journal) override;
-  void Apply(Decision decision, Buffer keep_alive, AppliedDone done) override;
+  void Apply(Decision decision, AppliedDone done) override;
   UnitHost& units() override { return *units_; }
   NodeImages& images() override { return *this; }
   void ExplainId(TableId table, RowId id, ExplainDone done) override;
@@ -83,8 +82,7 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
     return {options_, pool_, devices_, executors_.get(), journal_, &sessions_, &tables_now_};
   }
   // Takes an update with a claim.
-  void Contribute(NodeTablesPtr tables, SharedUpdatePtr update, absl::Time deadline,
-                  UpdateDone done);
+  void Contribute(NodeTablesPtr tables, UpdateBatch batch, absl::Time deadline, UpdateDone done);
   // On the lead device, in its order: units of a table may have changed.
   void LookAtSteps(TableId table);
   void FollowSteps(const NodeTables& next, std::uint32_t device);
@@ -124,16 +122,16 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
   void Confirmed(TableId table, const std::shared_ptr<CopyState>& copy);
   // The copy of a table leads, if it is to and may.
   void LeadCopy(TableId table);
-  void ApplyAgain(DecidedUpdate update, Buffer keep_alive, AppliedDone done);
-  void ApplyAgain(CopiedUpdate update, Buffer keep_alive, AppliedDone done);
-  void ApplyAgain(CopiedRows piece, Buffer keep_alive, AppliedDone done);
-  void ApplyAgain(const CopyConfirmed& confirmed, Buffer keep_alive, AppliedDone done);
-  void ApplyAgain(const CopyGone& gone, Buffer keep_alive, AppliedDone done);
-  void ApplyAgain(DecidedSync sync, Buffer keep_alive, AppliedDone done);
-  void ApplyAgain(const DecidedSweep& sweep, Buffer keep_alive, AppliedDone done);
-  void ApplyAgain(const ClosedSessions& closed, Buffer keep_alive, AppliedDone done);
-  void ApplyAgain(InstalledPlan installed, Buffer keep_alive, AppliedDone done);
-  void ApplyAgain(const DecidedBefore& before, Buffer keep_alive, AppliedDone done);
+  void ApplyAgain(DecidedUpdate update, AppliedDone done);
+  void ApplyAgain(CopiedUpdate update, AppliedDone done);
+  void ApplyAgain(CopiedRows piece, AppliedDone done);
+  void ApplyAgain(const CopyConfirmed& confirmed, AppliedDone done);
+  void ApplyAgain(const CopyGone& gone, AppliedDone done);
+  void ApplyAgain(DecidedSync sync, AppliedDone done);
+  void ApplyAgain(const DecidedSweep& sweep, AppliedDone done);
+  void ApplyAgain(const ClosedSessions& closed, AppliedDone done);
+  void ApplyAgain(InstalledPlan installed, AppliedDone done);
+  void ApplyAgain(const DecidedBefore& before, AppliedDone done);
   // The copy that `message` is for. Else it is answered: there is none.
   const NodeTable* FindCopy(const NodeTables& tables, const ReplicaMessage& message,
                             const ReplicaDone& done) const;
@@ -149,9 +147,9 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
   // The two changes of a copy that its primary orders. `term` and `sender` are of the primary that
   // sends them now; the journal's have none.
   void ApplyCopied(const NodeTablesPtr& tables, const NodeTable& table, CopiedUpdate update,
-                   Buffer keep_alive, std::optional<PlanVersion> term, absl::Time deadline,
-                   const CopyApplied& applied, ReplicaDone done);
-  void ApplyCopied(const NodeTable& table, CopiedRows piece, Buffer keep_alive,
+                   std::optional<PlanVersion> term, absl::Time deadline, const CopyApplied& applied,
+                   ReplicaDone done);
+  void ApplyCopied(const NodeTable& table, CopiedRows piece,
                    std::optional<InstallSnapshotTask::Sender> sender, const CopyApplied& applied,
                    ReplicaDone done);
 

@@ -36,28 +36,26 @@ void ShardNodeImpl::ReadCopy(TableId table_id, std::size_t number, WindowDone do
 void ShardNodeImpl::WriteGone(const CopyGone& gone, const std::function<void(absl::Status)>& done) {
   if (journal_ == nullptr) return done(absl::OkStatus());
   // A copy that a plan takes away is gone for as long as the plan lasts.
-  const absl::Status accepted = journal_->Append(gone, nullptr, Durability::kSynced, done);
+  const absl::Status accepted = journal_->Append(gone, Durability::kSynced, done);
   if (!accepted.ok()) done(accepted);
 }
 
-void ShardNodeImpl::ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
-                                    ReplicaDone done) {
+void ShardNodeImpl::ApplyReplicated(ReplicaMessage message, absl::Time deadline, ReplicaDone done) {
   if (message.term == PlanVersion{}) {
     return done(absl::InvalidArgumentError("a message to a copy does not say whose it is: term 0"));
   }
   const NodeTablesPtr tables = this->tables();
   const NodeTable* const table = FindCopy(*tables, message, done);
   if (table == nullptr) return;
-  if (message.kind != ReplicaMessage::Kind::kUpdate) {
+  if (message.kind() != ReplicaMessage::Kind::kUpdate) {
     return Follow(tables, *table, std::move(message), std::move(done));
   }
-  table->inbox->Take({std::move(message), std::move(keep_alive), deadline, std::move(done)},
-                     queue_update_);
+  table->inbox->Take({std::move(message), deadline, std::move(done)}, queue_update_);
 }
 
 const NodeTable* ShardNodeImpl::FindCopy(const NodeTables& tables, const ReplicaMessage& message,
                                          const ReplicaDone& done) const {
-  const absl::StatusOr<const NodeTable*> found = tables.Find(message.table, PlanVersion{});
+  const absl::StatusOr<const NodeTable*> found = tables.Find(message.table(), PlanVersion{});
   if (found.ok() && (*found)->copy != nullptr) return *found;
   if (found.ok()) {
     done(Explain(absl::FailedPreconditionError(
@@ -80,52 +78,45 @@ void ShardNodeImpl::Heard(const NodeTable& table, bool serves, std::uint64_t lif
 }
 
 void ShardNodeImpl::QueueUpdate(CopyInbox::Update update) {
-  ReplicaMessage& message = update.message;
+  const ReplicaMessage& message = update.message;
   const NodeTablesPtr tables = this->tables();
   const NodeTable* const table = FindCopy(*tables, message, update.done);
   if (table == nullptr) return;
   const absl::Status checked = CheckReplicated(*tables, *table, message);
   if (!checked.ok()) return update.done(Explain(checked));
-  const auto heard = [this, tables, table, reign = message.reign, serves = message.serves,
+  const auto heard = [this, tables, table, reign = message.reign(), serves = message.serves,
                       life = message.life](const ReplicaAck& ack) {
     if (!ack.need_snapshot) table->inbox->Reach(reign, ack.order, queue_update_);
     Heard(*table, serves, life, ack);
   };
-  CopiedUpdate copied{message.table, message.reign, message.order, std::move(message.update)};
-  ApplyCopied(tables, *table, std::move(copied), std::move(update.keep_alive), message.term,
-              update.deadline, heard,
-              NotingWritten(table->inbox, message.reign, std::move(update.done)));
+  ReplicaDone done = NotingWritten(table->inbox, message.reign(), std::move(update.done));
+  ApplyCopied(tables, *table, std::get<CopiedUpdate>(std::move(update.message.content)),
+              message.term, update.deadline, heard, std::move(done));
 }
 
 // A probe, or a piece of a snapshot.
 void ShardNodeImpl::Follow(const NodeTablesPtr& tables, const NodeTable& table,
                            ReplicaMessage message, ReplicaDone done) {
-  const bool is_probe = message.kind == ReplicaMessage::Kind::kProbe;
-  const auto heard = [this, tables, &table, is_probe, first = message.first, reign = message.reign,
-                      order = message.order, serves = message.serves,
-                      life = message.life](const ReplicaAck& ack) {
+  auto* const piece = std::get_if<CopiedRows>(&message.content);
+  const std::uint64_t reign = message.reign();
+  const auto heard = [this, tables, &table, is_probe = piece == nullptr,
+                      first = piece != nullptr && piece->first, reign, order = message.order(),
+                      serves = message.serves, life = message.life](const ReplicaAck& ack) {
     const bool follows = !ack.need_snapshot || ack.order > 0;  // Perhaps with half a copy.
     const auto at = follows ? std::optional(ack.order) : std::nullopt;
     if (is_probe || (first && at.has_value())) table.inbox->Begin(reign, at);
     Heard(table, serves && ack.order >= order, life, ack);
   };
-  if (is_probe || message.last) done = NotingWritten(table.inbox, message.reign, std::move(done));
+  if (piece == nullptr || piece->last) done = NotingWritten(table.inbox, reign, std::move(done));
   const auto explained = [this, done = std::move(done)](absl::StatusOr<ReplicaAck> ack) {
     if (!ack.ok()) return done(Explain(ack.status()));
     done(std::move(ack));
   };
-  if (message.kind == ReplicaMessage::Kind::kSnapshot) {
-    const CopiedRows piece{.table = message.table,
-                           .reign = message.reign,
-                           .order = message.order,
-                           .row_block = message.row_block.bytes(),
-                           .first = message.first,
-                           .last = message.last,
-                           .windows = std::move(message.windows)};
-    return ApplyCopied(table, piece, std::move(message.row_block),
+  if (piece != nullptr) {
+    return ApplyCopied(table, std::move(*piece),
                        InstallSnapshotTask::Sender{message.term, message.life}, heard, explained);
   }
-  Submit(std::make_unique<ProbeTask>(Context(), table, message, heard, explained),
+  Submit(std::make_unique<ProbeTask>(Context(), table, reign, message.term, heard, explained),
          DeviceSet::Of(table.shard()->lead_device()), 0,
          [](ProbeTask& task) { return task.TakeDone(); });
 }
@@ -152,7 +143,7 @@ void ShardNodeImpl::Confirmed(TableId id, const std::shared_ptr<CopyState>& copy
   const Durability level =
       journal_->LevelOf(is_here ? table->second->spec.durability : TableDurability::kNode);
   const absl::Status accepted = journal_->Append(
-      confirmed, nullptr, level,
+      confirmed, level,
       [copy, life, written = replicator_.WhenWritten(confirmed)](const absl::Status& status) {
         if (status.ok()) copy->NoteWritten(life);
         written(status);
@@ -205,14 +196,15 @@ ShardNode::CopyView ShardNodeImpl::ViewCopy(TableId id) const {
 
 absl::Status ShardNodeImpl::CheckReplicated(const NodeTables& tables, const NodeTable& table,
                                             const ReplicaMessage& message) {
-  const PlanVersion version = message.update.plan_version;
-  if (message.update.parts.empty()) {
+  const UpdateBatch& batch = std::get<CopiedUpdate>(message.content).batch;
+  const PlanVersion version = batch.plan_version;
+  if (batch.parts.empty()) {
     return absl::InvalidArgumentError("a replicated update has no parts");
   }
-  for (const UpdatePart& part : message.update.parts) {
-    if (part.table == message.table) continue;
+  for (const UpdatePart& part : batch.parts) {
+    if (part.table == message.table()) continue;
     return absl::InvalidArgumentError(absl::StrCat("a replicated update of table ",
-                                                   ToInt(message.table), " has a part of table ",
+                                                   ToInt(message.table()), " has a part of table ",
                                                    ToInt(part.table)));
   }
   if (ToInt(version) > ToInt(tables.plan->version())) {
@@ -227,19 +219,16 @@ absl::Status ShardNodeImpl::CheckReplicated(const NodeTables& tables, const Node
 }
 
 void ShardNodeImpl::ApplyCopied(const NodeTablesPtr& tables, const NodeTable& table,
-                                CopiedUpdate update, Buffer keep_alive,
-                                std::optional<PlanVersion> term, absl::Time deadline,
-                                const CopyApplied& applied, ReplicaDone done) {
+                                CopiedUpdate update, std::optional<PlanVersion> term,
+                                absl::Time deadline, const CopyApplied& applied, ReplicaDone done) {
   CopiedUpdateTask::Origin from{update.reign, update.order, term, table.spec};
   // The oldest known spec was in force for everything before it.
   if (!table.spec_history.empty()) from.spec = table.spec_history.front().second;
   for (const auto& [since, spec] : table.spec_history) {
     if (ToInt(since) <= ToInt(update.batch.plan_version)) from.spec = spec;
   }
-  const auto shared = std::make_shared<const SharedUpdate>(
-      SharedUpdate{std::move(update.batch), std::move(keep_alive)});
   absl::StatusOr<std::unique_ptr<CopiedUpdateTask>> task =
-      CopiedUpdateTask::Make(Context(), tables, shared, std::move(from), deadline);
+      CopiedUpdateTask::Make(Context(), tables, std::move(update.batch), std::move(from), deadline);
   if (!task.ok()) return done(Explain(task.status()));
   (*task)->SetCaller(std::move(done), applied);
   const DeviceSet devices = (*task)->devices();
@@ -247,18 +236,17 @@ void ShardNodeImpl::ApplyCopied(const NodeTablesPtr& tables, const NodeTable& ta
   Submit(*std::move(task), devices, bytes, [](CopiedUpdateTask& task) { return task.TakeDone(); });
 }
 
-void ShardNodeImpl::ApplyCopied(const NodeTable& table, CopiedRows piece, Buffer keep_alive,
+void ShardNodeImpl::ApplyCopied(const NodeTable& table, CopiedRows piece,
                                 std::optional<InstallSnapshotTask::Sender> sender,
                                 const CopyApplied& applied, ReplicaDone done) {
-  const absl::StatusOr<RowBlock> block = DecodeRowBlock(piece.row_block);
+  const absl::StatusOr<RowBlock> block = DecodeRowBlock(piece.row_block.bytes());
   if (!block.ok()) return done(block.status());
   if (piece.reign == 0) {
     return done(absl::InvalidArgumentError("a snapshot without the primary's reign"));
   }
   const std::size_t bytes = piece.row_block.size();
   auto task = std::make_unique<InstallSnapshotTask>(Context(), table, std::move(piece), *block,
-                                                    std::move(keep_alive), sender, applied,
-                                                    std::move(done));
+                                                    sender, applied, std::move(done));
   const DeviceSet devices = task->devices();
   Submit(std::move(task), devices, bytes,
          [](InstallSnapshotTask& task) { return task.TakeDone(); });

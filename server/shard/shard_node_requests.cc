@@ -27,27 +27,25 @@ class FunctionSink final : public RowSink {
 
 }  // namespace
 
-void ShardNodeImpl::Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline,
-                           LookupFrames frames, LookupDone done) {
+void ShardNodeImpl::Lookup(LookupBatch batch, absl::Time deadline, LookupFrames frames,
+                           LookupDone done) {
   NodeTablesPtr tables = this->tables();
   const SessionId session = batch.session;
   if (batch.parts.empty()) return done(LookupResult{tables->plan->version(), Buffer()});
   absl::StatusOr<std::unique_ptr<LookupTask>> task =
       LookupTask::Make(Context(), std::move(tables), std::move(batch), deadline, std::move(frames));
   if (!task.ok()) return done(Explain(task.status()));
-  (*task)->SetCaller(std::move(keep_alive),
-                     [this, done = std::move(done)](absl::StatusOr<LookupResult> result) {
-                       if (!result.ok()) return done(Explain(result.status()));
-                       done(std::move(result));
-                     });
+  (*task)->SetCaller([this, done = std::move(done)](absl::StatusOr<LookupResult> result) {
+    if (!result.ok()) return done(Explain(result.status()));
+    done(std::move(result));
+  });
   const DeviceSet devices = (*task)->devices();
   const std::size_t bytes = (*task)->bytes();
   Submit(
       *std::move(task), devices, bytes, [](LookupTask& task) { return task.TakeDone(); }, session);
 }
 
-void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time deadline,
-                           UpdateDone done) {
+void ShardNodeImpl::Update(UpdateBatch batch, absl::Time deadline, UpdateDone done) {
   NodeTablesPtr tables = this->tables();
   const SessionId session = batch.session;
   if (batch.parts.empty() && !batch.claim.has_value()) {
@@ -57,13 +55,11 @@ void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time dead
       sessions_.Admit(batch.session, batch.seq, batch.first_incomplete, options_.clock->Now());
   if (!admitted.ok()) return done(admitted);
   const PlanVersion plan = tables->plan->version();
-  const auto update =
-      std::make_shared<const SharedUpdate>(SharedUpdate{std::move(batch), std::move(keep_alive)});
-  if (update->batch.claim.has_value()) {
-    return Contribute(std::move(tables), update, deadline, std::move(done));
+  if (batch.claim.has_value()) {
+    return Contribute(std::move(tables), std::move(batch), deadline, std::move(done));
   }
   absl::StatusOr<std::unique_ptr<TrainerUpdate>> task =
-      TrainerUpdate::Make(Context(), std::move(tables), update, deadline);
+      TrainerUpdate::Make(Context(), std::move(tables), std::move(batch), deadline);
   if (!task.ok()) return done(Explain(task.status()));
   if ((*task)->replicates() && !replicator_.has_transport()) {
     return done(Explain(absl::UnavailableError("this node cannot reach the replicas yet")));
@@ -82,12 +78,12 @@ void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time dead
       session);
 }
 
-void ShardNodeImpl::Contribute(NodeTablesPtr tables, SharedUpdatePtr update, absl::Time deadline,
+void ShardNodeImpl::Contribute(NodeTablesPtr tables, UpdateBatch batch, absl::Time deadline,
                                UpdateDone done) {
-  const SessionId session = update->batch.session;
+  const SessionId session = batch.session;
   const PlanVersion plan = tables->plan->version();
   absl::StatusOr<std::unique_ptr<ContributionTask>> task =
-      ContributionTask::Make(Context(), std::move(tables), std::move(update), deadline);
+      ContributionTask::Make(Context(), std::move(tables), std::move(batch), deadline);
   if (!task.ok()) return done(Explain(task.status()));
   (*task)->SetCaller([name = options_.name, plan, replayed = metrics_.updates_replayed,
                       done = std::move(done)](const absl::StatusOr<UpdateResult>& result) {

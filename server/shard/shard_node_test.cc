@@ -31,7 +31,6 @@ using ::embla::testing::IsOk;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
-using ::embla::testing::Packed;
 using ::embla::testing::UpdatePartData;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -503,8 +502,8 @@ TEST_F(ShardNodeTest, FullQueuesAreResourceExhaustedAndEverybodyIsAnswered) {
   constexpr int kRequests = 50;
   for (int i = 0; i < kRequests; ++i) {
     auto request = Pack(LookupBatch{}, {Rows(Spec(1), Ids({1}))});
-    node->Lookup(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
-                 LookupFrames{}, [&](const absl::StatusOr<LookupResult>& result) {
+    node->Lookup(std::move(request), absl::InfiniteFuture(), LookupFrames{},
+                 [&](const absl::StatusOr<LookupResult>& result) {
                    ++answered;
                    if (result.ok()) {
                      MutexLock lock(mu);
@@ -546,7 +545,7 @@ TEST_F(ShardNodeTest, StagedRowsCountAmongTheBytesThatAreQueued) {
     auto request = Pack(header, {Rows(spec, std::vector<RowId>(100, RowId{1}))});
     std::promise<absl::Status> done;
     node->Lookup(
-        std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(), LookupFrames{},
+        std::move(request), absl::InfiniteFuture(), LookupFrames{},
         [&](const absl::StatusOr<LookupResult>& result) { done.set_value(result.status()); });
     return done.get_future().get();
   };
@@ -608,50 +607,42 @@ TEST_F(ShardNodeTest, InspectTableSaysWhatIsHereAndNothingOfATableThatIsElsewher
 }
 
 // A decision about row 1 of `specs`, in that order, as a journal gives it back.
-DecidedUpdate Decided(std::uint64_t seq, const std::vector<TableSpec>& specs, float gradient,
-                      Buffer& memory) {
+DecidedUpdate Decided(std::uint64_t seq, const std::vector<TableSpec>& specs, float gradient) {
   std::vector<UpdatePartData> parts;
   DecidedUpdate decided;
   for (const TableSpec& spec : specs) {
     parts.push_back(Gradients(spec, Ids({1}), gradient));
     decided.tables.push_back({.table = spec.id, .replica_group = 0, .units = {}});
   }
-  Packed<UpdateBatch> packed = Pack(Header(seq), parts);
-  decided.batch = std::move(packed.batch);
-  memory = std::move(packed.memory);
+  decided.batch = Pack(Header(seq), parts);
   return decided;
 }
 
-absl::Status ApplyDecided(ShardNode& node, DecidedUpdate decided, Buffer memory) {
-  return Await<Applied>([&](AppliedDone done) {
-           node.Apply(std::move(decided), std::move(memory), std::move(done));
-         })
+absl::Status ApplyDecided(ShardNode& node, DecidedUpdate decided) {
+  return Await<Applied>([&](AppliedDone done) { node.Apply(std::move(decided), std::move(done)); })
       .status();
 }
 
 TEST_F(ShardNodeTest, ADecisionIsAppliedAgainToTheTablesThatAreLeft) {
   for (const std::uint32_t devices : {1, 3}) {
     Start(devices, {{Spec(1), ShardingType::kRowWise}, {Spec(3), ShardingType::kRowWise}});
-    Buffer memory;
-    DecidedUpdate decided = Decided(1, {Spec(1), Spec(2), Spec(3)}, 1, memory);
-    EXPECT_THAT(ApplyDecided(cluster_->node(0), std::move(decided), std::move(memory)), IsOk());
+    DecidedUpdate decided = Decided(1, {Spec(1), Spec(2), Spec(3)}, 1);
+    EXPECT_THAT(ApplyDecided(cluster_->node(0), std::move(decided)), IsOk());
     EXPECT_EQ(Value(Spec(1), 1), -1);
     EXPECT_EQ(Value(Spec(3), 1), -1);
-    decided = Decided(2, {Spec(2)}, 1, memory);
-    EXPECT_THAT(ApplyDecided(cluster_->node(0), std::move(decided), std::move(memory)), IsOk());
+    decided = Decided(2, {Spec(2)}, 1);
+    EXPECT_THAT(ApplyDecided(cluster_->node(0), std::move(decided)), IsOk());
   }
 }
 
 TEST_F(ShardNodeTest, ADecisionAboutOtherTablesThanItsPartsIsDataLoss) {
   Start(2, {{Spec(1), ShardingType::kRowWise}, {Spec(2), ShardingType::kRowWise}});
-  Buffer memory;
   for (const int damage : {0, 1, 2}) {
-    DecidedUpdate decided = Decided(1, {Spec(1), Spec(2)}, 1, memory);
+    DecidedUpdate decided = Decided(1, {Spec(1), Spec(2)}, 1);
     if (damage == 0) decided.tables.pop_back();
     if (damage == 1) std::swap(decided.tables[0], decided.tables[1]);
     if (damage == 2) decided.tables[1].replica_group = 1;
-    EXPECT_EQ(ApplyDecided(cluster_->node(0), std::move(decided), std::move(memory)).code(),
-              Code::kDataLoss);
+    EXPECT_EQ(ApplyDecided(cluster_->node(0), std::move(decided)).code(), Code::kDataLoss);
   }
   EXPECT_EQ(Value(Spec(1), 1), 0);
   EXPECT_EQ(Value(Spec(2), 1), 0);
@@ -659,9 +650,8 @@ TEST_F(ShardNodeTest, ADecisionAboutOtherTablesThanItsPartsIsDataLoss) {
 
 TEST_F(ShardNodeTest, WhatWasDecidedIsNotCheckedForNanAgain) {
   Start(1, {{Spec(1), ShardingType::kTableWise}});
-  Buffer memory;
-  DecidedUpdate decided = Decided(1, {Spec(1)}, NAN, memory);
-  EXPECT_THAT(ApplyDecided(cluster_->node(0), std::move(decided), std::move(memory)), IsOk());
+  DecidedUpdate decided = Decided(1, {Spec(1)}, NAN);
+  EXPECT_THAT(ApplyDecided(cluster_->node(0), std::move(decided)), IsOk());
   EXPECT_TRUE(std::isnan(Lookup({Rows(Spec(1), Ids({1}))})->rows.As<float>()[0]));
 }
 

@@ -1,4 +1,4 @@
-// A synchronous step of a table: the sum of its contributions as one update (step.update), which is
+// A synchronous step of a table: the sum of its contributions as one update (step.batch), which is
 // made if it is still the one that can be (docs/synchronous_steps.md).
 #pragma once
 
@@ -21,7 +21,7 @@ class StepTask final : public UpdateTask {
 
  private:
   StepTask(const NodeContext& node, NodeTablesPtr tables, TableSteps::StepPtr step)
-      : UpdateTask(node, std::move(tables), step->update, absl::InfiniteFuture(),
+      : UpdateTask(node, std::move(tables), step->batch, absl::InfiniteFuture(),
                    node.options.clock->Now()),
         step_(std::move(step)) {}
 

@@ -77,7 +77,7 @@ bool StepUpdates::FitTogether(std::span<const StepPart> parts,
                               std::span<const ColumnRange> cuts) const {
   std::map<std::uint32_t, ColumnRange> columns_of;  // By the first column of a cut.
   for (const StepPart& step_part : parts) {
-    for (const UpdatePart& part : step_part.update->batch.parts) {
+    for (const UpdatePart& part : step_part.batch->parts) {
       if (part.ids.empty()) continue;
       if (!AreWithin(part, step_part.units, cuts)) return false;
       for (const ColumnRange cut : cuts) {
@@ -92,7 +92,8 @@ bool StepUpdates::FitTogether(std::span<const StepPart> parts,
 
 // The part's rows of `units` in the columns of `cut`, as fp32.
 void StepUpdates::AppendCut(const UpdatePart& part, DType wire_dtype, const UnitSet& units,
-                            ColumnRange cut, SharedUpdate& update) const {
+                            ColumnRange cut, UpdateBatch& update,
+                            std::vector<SharedBuffer>& memory) const {
   std::vector<std::size_t> taken;
   for (std::size_t i = 0; i < part.ids.size(); ++i) {
     const RowId id = part.ids[i];
@@ -101,9 +102,9 @@ void StepUpdates::AppendCut(const UpdatePart& part, DType wire_dtype, const Unit
   if (taken.empty()) return;
   const std::size_t ids_bytes = taken.size() * sizeof(RowId);
   const std::size_t row_bytes = cut.size() * sizeof(float);
-  Buffer memory = Buffer::Allocate(ids_bytes + taken.size() * row_bytes);
-  auto* const ids = reinterpret_cast<RowId*>(memory.data());
-  std::byte* const rows = memory.data() + ids_bytes;
+  Buffer copy = Buffer::Allocate(ids_bytes + taken.size() * row_bytes);
+  auto* const ids = reinterpret_cast<RowId*>(copy.data());
+  std::byte* const rows = copy.data() + ids_bytes;
   std::vector<float> row(part.columns());
   for (std::size_t i = 0; i < taken.size(); ++i) {
     ids[i] = part.ids[taken[i]];
@@ -113,21 +114,19 @@ void StepUpdates::AppendCut(const UpdatePart& part, DType wire_dtype, const Unit
     std::copy_n(row.data() + (cut.begin - part.column_begin), cut.size(),
                 reinterpret_cast<float*>(rows + i * row_bytes));
   }
-  UpdatePart& out = update.batch.parts.emplace_back(part);
+  UpdatePart& out = update.parts.emplace_back(part);
   out.column_begin = cut.begin;
   out.column_end = cut.end;
   out.ids = {ids, taken.size()};
   out.gradients = {rows, taken.size() * row_bytes};
-  auto held = std::make_shared<SharedUpdate>();
-  held->keep_alive = std::move(memory);
-  update.also_views.push_back(std::move(held));
+  memory.emplace_back(std::move(copy));
 }
 
-SharedUpdatePtr StepUpdates::Join(std::uint64_t step, const UnitSet& units,
-                                  std::span<const StepPart> parts,
-                                  std::span<const ColumnRange> cuts) const {
-  auto update = std::make_shared<SharedUpdate>();
-  UpdateBatch& batch = update->batch;
+UpdateBatch StepUpdates::Join(std::uint64_t step, const UnitSet& units,
+                              std::span<const StepPart> parts,
+                              std::span<const ColumnRange> cuts) const {
+  UpdateBatch batch;
+  std::vector<SharedBuffer> memory;
   batch.session = kStepSession;
   batch.seq = batch.first_incomplete = SeqOfStep(step);
   batch.step = step;
@@ -135,21 +134,22 @@ SharedUpdatePtr StepUpdates::Join(std::uint64_t step, const UnitSet& units,
   batch.claim = StepClaim{.table = spec_.id, .rank = {}, .resumes = false, .units = units};
   const bool as_they_are = FitTogether(parts, cuts);
   for (const StepPart& part : parts) {
-    const UpdateBatch& from = part.update->batch;
+    const UpdateBatch& from = *part.batch;
     batch.contributors.push_back({from.session, from.seq, from.first_incomplete});
     batch.wire_dtype = as_they_are ? from.wire_dtype : DType::kFloat32;
     if (as_they_are) {
       batch.parts.insert(batch.parts.end(), from.parts.begin(), from.parts.end());
-      update->also_views.push_back(part.update);
+      memory.push_back(from.memory);
       continue;
     }
     for (const ColumnRange cut : cuts) {
       for (const UpdatePart& rows : from.parts) {
-        if (Meet(rows, cut)) AppendCut(rows, from.wire_dtype, part.units, cut, *update);
+        if (Meet(rows, cut)) AppendCut(rows, from.wire_dtype, part.units, cut, batch, memory);
       }
     }
   }
-  return update;
+  batch.memory = SharedBuffer(std::move(memory));
+  return batch;
 }
 
 }  // namespace embla

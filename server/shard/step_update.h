@@ -10,7 +10,6 @@
 #include "core/plan/id_rows.h"
 #include "core/plan/unit_set.h"
 #include "core/rows/request.h"
-#include "server/shard/replicator.h"
 #include "server/steps/sync_steps.h"
 #include "server/storage/row_store.h"
 #include "server/table/unit_shape.h"
@@ -19,7 +18,7 @@ namespace embla {
 
 // A request's part of a step: the rows of `units`, not those of others that it has.
 struct StepPart {
-  SharedUpdatePtr update;
+  const UpdateBatch* batch = nullptr;  // Not owned.
   UnitSet units;
 };
 
@@ -33,8 +32,8 @@ class StepUpdates {
 
   // Requires: the parts are of one step, one wire_dtype and one learning rate, and CheckClaimed was
   // content with them.
-  SharedUpdatePtr Join(std::uint64_t step, const UnitSet& units, std::span<const StepPart> parts,
-                       std::span<const ColumnRange> cuts) const;
+  UpdateBatch Join(std::uint64_t step, const UnitSet& units, std::span<const StepPart> parts,
+                   std::span<const ColumnRange> cuts) const;
 
  private:
   bool InTable(RowId id) const;
@@ -47,7 +46,7 @@ class StepUpdates {
                  std::span<const ColumnRange> cuts) const;
   bool FitTogether(std::span<const StepPart> parts, std::span<const ColumnRange> cuts) const;
   void AppendCut(const UpdatePart& part, DType wire_dtype, const UnitSet& units, ColumnRange cut,
-                 SharedUpdate& update) const;
+                 UpdateBatch& update, std::vector<SharedBuffer>& memory) const;
 
   const TableSpec spec_;
   const IdRows id_rows_;

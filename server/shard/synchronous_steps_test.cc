@@ -168,8 +168,7 @@ class Trainer {
     }
     for (int i = 0; i < times; ++i) {
       auto packed = Pack(header, all);
-      cluster_.node(node).Update(std::move(packed.batch), std::move(packed.memory),
-                                 absl::InfiniteFuture(),
+      cluster_.node(node).Update(std::move(packed), absl::InfiniteFuture(),
                                  [this, node, units](absl::StatusOr<UpdateResult> result) {
                                    MutexLock lock(mu_);
                                    replies_.push_back({node, units, std::move(result)});
@@ -375,8 +374,8 @@ class ContributionsTest : public ::testing::Test {
                              .units = UnitSet({0, 0, sent.granules})};
     auto packed = Pack(header, {data});
     auto pending = std::make_shared<Pending>();
-    cluster_.node(kNode).Update(std::move(packed.batch), std::move(packed.memory),
-                                absl::InfiniteFuture(), [pending](Result result) {
+    cluster_.node(kNode).Update(std::move(packed), absl::InfiniteFuture(),
+                                [pending](Result result) {
                                   MutexLock lock(pending->mu);
                                   pending->result = std::move(result);
                                   pending->changed.NotifyAll();

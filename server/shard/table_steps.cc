@@ -202,7 +202,7 @@ absl::Status TableSteps::Check(const UpdateBatch& batch) const {
   }
   for (const SyncSteps::Waiting& waiting : steps_.waiting()) {
     if (waiting.contribution.step != batch.step) continue;
-    const UpdateBatch& other = held_.at(waiting.ticket).update->batch;
+    const UpdateBatch& other = held_.at(waiting.ticket).batch;
     if (other.wire_dtype == batch.wire_dtype) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "table ", spec_.name, ": rank ", ToInt(claim.rank), " has another wire_dtype in step ",
@@ -240,10 +240,9 @@ absl::StatusOr<UnitSet> TableSteps::AppliedOf(TableShard& shard, const UpdateBat
   return applied;
 }
 
-TableSteps::Replies TableSteps::Take(TableShard& shard, SharedUpdatePtr update,
-                                     const NodeTables& tables, UpdateDone done) {
+TableSteps::Replies TableSteps::Take(TableShard& shard, UpdateBatch batch, const NodeTables& tables,
+                                     UpdateDone done) {
   Replies replies;
-  const UpdateBatch& batch = update->batch;
   const StepClaim& claim = *batch.claim;
   const MutexLock lock(mu_);
   const auto refuse = [&](absl::Status status) {
@@ -262,7 +261,7 @@ TableSteps::Replies TableSteps::Take(TableShard& shard, SharedUpdatePtr update,
                             .resumes = claim.resumes,
                             .plan_version = batch.plan_version,
                             .learning_rate = {},
-                            .bytes = update->keep_alive.size(),
+                            .bytes = batch.memory.size(),
                             .claim = claim.units};
   if (!batch.parts.empty()) contribution.learning_rate = batch.parts.front().learning_rate;
   const absl::StatusOr<SyncSteps::Offer> offer = steps_.Decide(contribution, *applied);
@@ -271,7 +270,7 @@ TableSteps::Replies TableSteps::Take(TableShard& shard, SharedUpdatePtr update,
                                absl::StrCat("table ", spec_.name, ": ", offer.status().message())));
   }
   const SyncSteps::Ticket ticket = ++last_ticket_;
-  held_.emplace(ticket, Held{std::move(update), std::move(done), clock_.Now()});
+  held_.emplace(ticket, Held{std::move(batch), std::move(done), clock_.Now()});
   const std::optional<SyncSteps::Answer> answer = steps_.Take(ticket, contribution, *offer);
   CountWaiting();
   if (!answer.has_value()) return replies;
@@ -324,14 +323,14 @@ TableSteps::StepPtr TableSteps::Next() {
   std::optional<SyncSteps::ReadyStep> ready = steps_.Ready();
   if (!ready.has_value()) return nullptr;
   is_on_its_way_ = true;
-  SharedUpdatePtr update = Join(*ready);
-  return std::make_shared<const Step>(Step{*std::move(ready), std::move(update)});
+  UpdateBatch batch = Join(*ready);
+  return std::make_shared<const Step>(Step{*std::move(ready), std::move(batch)});
 }
 
-SharedUpdatePtr TableSteps::Join(const SyncSteps::ReadyStep& ready) const {
+UpdateBatch TableSteps::Join(const SyncSteps::ReadyStep& ready) const {
   std::vector<StepPart> parts;
   for (const SyncSteps::Part& part : ready.parts) {
-    parts.push_back({held_.at(part.ticket).update, part.units});
+    parts.push_back({&held_.at(part.ticket).batch, part.units});
   }
   return updates_.Join(ready.step, ready.units, parts, cuts_);
 }

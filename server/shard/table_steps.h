@@ -26,7 +26,6 @@
 #include "core/plan/plan.h"
 #include "core/plan/step_report.h"
 #include "server/migration/session_set.h"
-#include "server/shard/replicator.h"
 #include "server/shard/shard_node.h"
 #include "server/shard/step_update.h"
 #include "server/steps/sync_steps.h"
@@ -50,17 +49,16 @@ class TableSteps {
 
   struct Step {
     SyncSteps::ReadyStep ready;
-    SharedUpdatePtr update;  // Sum of the contributions.
+    UpdateBatch batch;  // Sum of the contributions.
   };
   using StepPtr = std::shared_ptr<const Step>;
 
   // `clock` is not owned and outlives this object; `metrics` may be null.
   TableSteps(const TableSpec& spec, const Clock& clock, Metrics* metrics);
 
-  // Takes the contribution `update` in, whose parts fit the table: it is answered when its units
+  // Takes the contribution `batch` in, whose parts fit the table: it is answered when its units
   // have stepped, or now.
-  Replies Take(TableShard& shard, SharedUpdatePtr update, const NodeTables& tables,
-               UpdateDone done);
+  Replies Take(TableShard& shard, UpdateBatch batch, const NodeTables& tables, UpdateDone done);
   // Finds out which units are here, and which are frozen. Null: none is.
   Replies LookAt(TableShard* shard, const NodeTables& tables);
   // `steps` is of a plan that is installed, or will be unless the process dies.
@@ -87,7 +85,7 @@ class TableSteps {
 
  private:
   struct Held {
-    SharedUpdatePtr update;
+    UpdateBatch batch;
     UpdateDone done;
     absl::Time since;
   };
@@ -110,7 +108,7 @@ class TableSteps {
   void Include(std::vector<SyncSteps::Answer> answers, const NodeTables& tables, Replies& replies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  SharedUpdatePtr Join(const SyncSteps::ReadyStep& ready) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  UpdateBatch Join(const SyncSteps::ReadyStep& ready) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const TableSpec spec_;  // Only fields that never change are read.
   const StepUpdates updates_;

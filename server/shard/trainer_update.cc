@@ -35,9 +35,9 @@ RefusedUnit::Reason ReasonOf(PartStatus status) {
 
 absl::StatusOr<std::unique_ptr<TrainerUpdate>> TrainerUpdate::Make(const NodeContext& node,
                                                                    NodeTablesPtr tables,
-                                                                   SharedUpdatePtr update,
+                                                                   UpdateBatch batch,
                                                                    absl::Time deadline) {
-  std::unique_ptr<TrainerUpdate> task(new TrainerUpdate(node, std::move(tables), std::move(update),
+  std::unique_ptr<TrainerUpdate> task(new TrainerUpdate(node, std::move(tables), std::move(batch),
                                                         deadline, node.options.clock->Now()));
   EMBLA_RETURN_IF_ERROR(task->Plan());
   return task;

@@ -12,10 +12,10 @@ namespace embla {
 
 class TrainerUpdate final : public UpdateTask {
  public:
-  // Checks `update` against `tables`. SetCaller is needed.
+  // Checks `batch` against `tables`. SetCaller is needed.
   static absl::StatusOr<std::unique_ptr<TrainerUpdate>> Make(const NodeContext& node,
                                                              NodeTablesPtr tables,
-                                                             SharedUpdatePtr update,
+                                                             UpdateBatch batch,
                                                              absl::Time deadline);
   // `replicator` is not owned and outlives the task. The answer waits for the journal and may come
   // after the node is destroyed.

@@ -23,7 +23,6 @@ using ::embla::testing::IsOk;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
-using ::embla::testing::Packed;
 using ::embla::testing::ScriptedGate;
 using ::embla::testing::StatusIs;
 using ::embla::testing::UpdatePartData;
@@ -470,10 +469,9 @@ TEST(UnitTablesLookup, AGateThatComesWhileALookupIsOnItsWayIsNotPassedBy) {
   data.part.column_begin = 4;
   data.part.column_end = 8;
   data.ids = {RowId{0}};
-  Packed<LookupBatch> request = Pack(LookupBatch{}, {data});
+  LookupBatch request = Pack(LookupBatch{}, {data});
   const auto result = Await<LookupResult>([&](LookupDone done) {
-    (*node)->Lookup(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(), {},
-                    std::move(done));
+    (*node)->Lookup(std::move(request), absl::InfiniteFuture(), {}, std::move(done));
   });
   EXPECT_EQ(memory->hook, nullptr) << "it was called";
   EXPECT_THAT(result.status(), StatusIs(Code::kFailedPrecondition, HasSubstr("on their way")));

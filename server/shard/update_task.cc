@@ -27,14 +27,14 @@ absl::Status CheckTtl(const TableSpec& spec, const UpdatePart& part) {
 
 }  // namespace
 
-UpdateTask::UpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
+UpdateTask::UpdateTask(const NodeContext& node, NodeTablesPtr tables, UpdateBatch batch,
                        absl::Time deadline, absl::Time now)
     : DecisionTask(node, deadline),
       tables_(std::move(tables)),
-      update_(std::move(update)),
       now_(now),
-      table_work_(batch().parts.size() + 1) {
-  MeasureInto(update_->batch.device_times);
+      batch_(std::move(batch)),
+      table_work_(batch_.parts.size() + 1) {
+  MeasureInto(batch_.device_times);
 }
 
 absl::Status UpdateTask::Plan() {
@@ -239,7 +239,7 @@ absl::Status UpdateTask::AppendDecided() {
   }
   if (decided.tables.empty() && !repeats) return absl::OkStatus();
   return decided.tables.empty() ? AppendToJournal(DecidedBefore(), Level())
-                                : AppendToJournal(std::move(decided), Level(), update_);
+                                : AppendToJournal(std::move(decided), Level());
 }
 
 Durability UpdateTask::Level() const {
@@ -330,7 +330,11 @@ void UpdateTask::GiveOrder(TableWork& work, std::uint32_t device, Replicator& re
   if (work.table->copy == nullptr) return;
   TableShard& shard = *work.shard;
   work.order = ++shard.replica_position().order;
-  replicator.Append(shard.id(), work.order, update_, work.part_indices, shard.spec_version(device));
+  UpdateBatch copied = batch();
+  copied.plan_version = shard.spec_version(device);
+  copied.parts.clear();
+  for (const UpdatePart* const part : work.parts) copied.parts.push_back(*part);
+  replicator.Append(shard.id(), work.order, std::move(copied));
 }
 
 std::vector<const NodeTable*> UpdateTask::DueForAveraging() const {

@@ -46,7 +46,7 @@ namespace embla {
 
 class UpdateTask : public DecisionTask {
  public:
-  std::size_t bytes() const { return update_->keep_alive.size(); }
+  std::size_t bytes() const { return batch_.memory.size(); }
 
   void Run(std::uint32_t device) final;
 
@@ -75,8 +75,8 @@ class UpdateTask : public DecisionTask {
     }
   };
   // Sessions count as used at `now`.
-  UpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
-             absl::Time deadline, absl::Time now);
+  UpdateTask(const NodeContext& node, NodeTablesPtr tables, UpdateBatch batch, absl::Time deadline,
+             absl::Time now);
   // Checks the update against the tables. Requires: called once, before the task is queued.
   absl::Status Plan();
 
@@ -99,7 +99,7 @@ class UpdateTask : public DecisionTask {
   virtual bool is_repeated() const { return false; }
 
   // ---- For origins.
-  const UpdateBatch& batch() const { return update_->batch; }
+  const UpdateBatch& batch() const { return batch_; }
   // FailedPrecondition: another node orders the updates of the replicated table.
   static absl::Status CheckLeads(const NodeTable& table);
   absl::StatusOr<bool> IsApplied(const TableWork& work) const;
@@ -115,12 +115,12 @@ class UpdateTask : public DecisionTask {
   std::vector<const NodeTable*> DueForAveraging() const;
 
   const NodeTablesPtr tables_;
-  const SharedUpdatePtr update_;
   const absl::Time now_;
   std::span<TableWork> work_;    // A table's copy each, in the order of the batch.
   TableSteps* steps_ = nullptr;  // The table's, if this is a step. Kept by tables_.
 
  private:
+  const UpdateBatch batch_;
   std::vector<TableWork> table_work_;  // Memory of work_.
   absl::flat_hash_map<const TableShard*, TableWork*> work_of_;
   std::size_t numbers_ = 0;  // To be stepped, on all devices; of a step: 0.

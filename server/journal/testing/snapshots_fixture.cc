@@ -56,10 +56,9 @@ absl::StatusOr<UpdateResult> SnapshotsTest::AddOneAs(std::uint64_t seq, std::int
     header.claim = StepClaim{.table = kTable, .rank = Rank{0}, .resumes = false, .units = {}};
     header.claim->units = UnitSet({0, 0, table_.row_granules});
   }
-  Packed<UpdateBatch> request = Pack(header, {data});
+  UpdateBatch request = Pack(header, {data});
   return Await<UpdateResult>([&](UpdateDone done) {
-    subject_->node().Update(std::move(request.batch), std::move(request.memory),
-                            absl::InfiniteFuture(), std::move(done));
+    subject_->node().Update(std::move(request), absl::InfiniteFuture(), std::move(done));
   });
 }
 

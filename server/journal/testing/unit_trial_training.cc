@@ -50,13 +50,12 @@ std::vector<absl::StatusOr<UpdateResult>> UnitTrial::Contribute(
     header.claim = StepClaim{.table = kTable, .rank = Rank{rank}, .resumes = false, .units = {}};
     for (const std::uint32_t unit : units)
       header.claim->units.Include(UnitSet({0, unit, unit + 1}));
-    Packed<UpdateBatch> request = Pack(header, {PartOf(update, rank, units)});
-    node.Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
-                [&, rank](Result result) {
-                  const MutexLock lock(mu);
-                  results[rank] = std::move(result);
-                  changed.NotifyAll();
-                });
+    UpdateBatch request = Pack(header, {PartOf(update, rank, units)});
+    node.Update(std::move(request), absl::InfiniteFuture(), [&, rank](Result result) {
+      const MutexLock lock(mu);
+      results[rank] = std::move(result);
+      changed.NotifyAll();
+    });
   }
   const MutexLock lock(mu);
   while (std::ranges::any_of(results, [](const auto& result) { return !result.has_value(); })) {
@@ -112,10 +111,9 @@ void UnitTrial::AddStep(Pending& update) {
     }
     parts.push_back(PartOf(update, rank, update.units));
   }
-  Packed<UpdateBatch> request = Pack(HeaderOf(update, 0), parts);
+  UpdateBatch request = Pack(HeaderOf(update, 0), parts);
   const auto modelled = Await<UpdateResult>([&](UpdateDone done) {
-    model_->Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
-                   std::move(done));
+    model_->Update(std::move(request), absl::InfiniteFuture(), std::move(done));
   });
   ASSERT_THAT(modelled, IsOk());
 }
@@ -146,10 +144,9 @@ absl::StatusOr<UpdateResult> UnitTrial::Send(ShardNode& node, const Pending& upd
       std::ranges::find(pending_, update.group, &Pending::group)->seq};  // Itself, or before it.
   header.step = update.seq;
   if (update.names_plan) header.routed_since = PlanVersion{update.plan};
-  Packed<UpdateBatch> request = Pack(header, {data});
+  UpdateBatch request = Pack(header, {data});
   return Await<UpdateResult>([&](UpdateDone done) {
-    node.Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
-                std::move(done));
+    node.Update(std::move(request), absl::InfiniteFuture(), std::move(done));
   });
 }
 
@@ -239,9 +236,8 @@ void UnitTrial::Average() {
     std::vector<AveragedRows>& rows = averaged.tables[0].rows;
     rows.insert(rows.end(), synced->tables[0].averaged.begin(), synced->tables[0].averaged.end());
   }
-  ASSERT_THAT(Await<Applied>([&](AppliedDone done) {
-                model_->Apply(std::move(averaged), Buffer(), std::move(done));
-              }),
+  ASSERT_THAT(Await<Applied>(
+                  [&](AppliedDone done) { model_->Apply(std::move(averaged), std::move(done)); }),
               IsOk());
 }
 

@@ -56,25 +56,10 @@ LocalTransport::Delivery LocalTransport::CopyOf(NodeId node,
                                                 std::span<const ReplicaMessage> messages) {
   Delivery delivery{.node = node, .messages = {}, .done = nullptr};
   for (const ReplicaMessage& message : messages) {
-    ReplicaMessage copy;
-    copy.kind = message.kind;
-    copy.table = message.table;
-    copy.reign = message.reign;
-    copy.order = message.order;
-    copy.plan_version = message.plan_version;
-    copy.term = message.term;
-    copy.life = message.life;
-    copy.serves = message.serves;
-    copy.windows = message.windows;
-    copy.first = message.first;
-    copy.last = message.last;
-    Packed<UpdateBatch> update = Copy(message.update);
-    copy.update = std::move(update.batch);
-    copy.row_block = Buffer::Allocate(message.row_block.size());
-    if (!message.row_block.empty()) {
-      std::memcpy(copy.row_block.data(), message.row_block.data(), message.row_block.size());
+    ReplicaMessage& copy = delivery.messages.emplace_back(message);
+    if (auto* const update = std::get_if<CopiedUpdate>(&copy.content)) {
+      update->batch = Copy(update->batch);
     }
-    delivery.messages.emplace_back(std::move(copy), std::move(update.memory));
   }
   return delivery;
 }
@@ -83,7 +68,7 @@ void LocalTransport::Send(const NodeSpec& node, std::span<const ReplicaMessage> 
                           absl::Duration timeout, ReplicaDone done) {
   Delivery delivery = CopyOf(node.id, messages);
   MutexLock lock(mu_);
-  counts_[messages.front().kind] += messages.size();
+  counts_[messages.front().kind()] += messages.size();
   const std::uint64_t number = ++last_open_;
   open_[number] = {absl::Now() + timeout, std::move(done)};
   delivery.done = [this, number](const absl::StatusOr<ReplicaAck>& ack) { Answer(number, ack); };
@@ -175,10 +160,10 @@ void LocalTransport::Deliver(Delivery delivery) {
     if (done) done(std::move(ack));
   };
   if (node == nullptr) return answer(absl::UnavailableError("node is down"));
-  for (auto& [message, memory] : delivery.messages) {
-    const bool is_last = &message == &delivery.messages.back().first;
+  for (ReplicaMessage& message : delivery.messages) {
+    const bool is_last = &message == &delivery.messages.back();
     node->ApplyReplicated(
-        std::move(message), std::move(memory), absl::InfiniteFuture(),
+        std::move(message), absl::InfiniteFuture(),
         is_last ? ReplicaDone(answer) : [](const auto&) {});
   }
 }
@@ -270,7 +255,7 @@ void LocalCluster::Restart(std::uint32_t index) {
   transport_.SetNode(specs_[index].id, nodes_[index].get());
 }
 
-absl::StatusOr<LookupResult> LocalCluster::Lookup(NodeId id, Packed<LookupBatch> request,
+absl::StatusOr<LookupResult> LocalCluster::Lookup(NodeId id, LookupBatch request,
                                                   std::size_t frame_bytes) {
   std::vector<SharedBuffer> pieces;
   LookupFrames frames;
@@ -279,8 +264,8 @@ absl::StatusOr<LookupResult> LocalCluster::Lookup(NodeId id, Packed<LookupBatch>
     frames.send = [&](PlanVersion, SharedBuffer rows) { pieces.push_back(std::move(rows)); };
   }
   absl::StatusOr<LookupResult> result = Await<LookupResult>([&](LookupDone done) {
-    node(id).Lookup(std::move(request.batch), std::move(request.memory),
-                    absl::Now() + absl::Minutes(1), std::move(frames), std::move(done));
+    node(id).Lookup(std::move(request), absl::Now() + absl::Minutes(1), std::move(frames),
+                    std::move(done));
   });
   if (!result.ok() || pieces.empty()) return result;
   EMBLA_CHECK(!result->rows.empty());  // The last rows always come with the end.
@@ -297,11 +282,10 @@ absl::StatusOr<LookupResult> LocalCluster::Lookup(NodeId id, Packed<LookupBatch>
   return result;
 }
 
-absl::StatusOr<UpdateResult> LocalCluster::Update(NodeId id, Packed<UpdateBatch> request,
+absl::StatusOr<UpdateResult> LocalCluster::Update(NodeId id, UpdateBatch request,
                                                   absl::Duration timeout) {
   return Await<UpdateResult>([&](UpdateDone done) {
-    node(id).Update(std::move(request.batch), std::move(request.memory), absl::Now() + timeout,
-                    std::move(done));
+    node(id).Update(std::move(request), absl::Now() + timeout, std::move(done));
   });
 }
 

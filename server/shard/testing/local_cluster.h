@@ -50,9 +50,9 @@ class LocalTransport final : public ReplicaTransport {
  private:
   struct Delivery {
     NodeId node;
-    std::vector<std::pair<ReplicaMessage, Buffer>> messages;  // With what updates view.
-    ReplicaDone done;                                         // Null: no answer is expected.
-    int after = 0;                                            // Later messages that go first.
+    std::vector<ReplicaMessage> messages;
+    ReplicaDone done;           // Null: no answer is expected.
+    int after = 0;              // Later messages that go first.
     bool is_overtaken = false;  // Waits a little for later messages, if there are none.
   };
   // A message without an answer.
@@ -129,9 +129,9 @@ class LocalCluster {
 
   // Waits for the answer. The deadline is a minute away.
   // With frame_bytes > 0 through LookupFrames; `rows` has all rows either way.
-  absl::StatusOr<LookupResult> Lookup(NodeId node, Packed<LookupBatch> request,
+  absl::StatusOr<LookupResult> Lookup(NodeId node, LookupBatch request,
                                       std::size_t frame_bytes = 0);
-  absl::StatusOr<UpdateResult> Update(NodeId node, Packed<UpdateBatch> request,
+  absl::StatusOr<UpdateResult> Update(NodeId node, UpdateBatch request,
                                       absl::Duration timeout = absl::Minutes(1));
 
  private:

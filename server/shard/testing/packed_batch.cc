@@ -38,52 +38,52 @@ std::span<const T> View(const std::vector<T>& values) {
 
 }  // namespace
 
-Packed<LookupBatch> Pack(const LookupBatch& header, const std::vector<LookupPartData>& parts) {
+LookupBatch Pack(const LookupBatch& header, const std::vector<LookupPartData>& parts) {
   std::size_t bytes = 64;
   for (const LookupPartData& part : parts) {
     bytes += 64 + 8 * part.ids.size() + 4 * part.lengths.size() + 4 * part.weights.size();
   }
   Packer packer(bytes);
-  Packed<LookupBatch> packed{header, {}};
-  packed.batch.parts.clear();
+  LookupBatch packed = header;
+  packed.parts.clear();
   for (const LookupPartData& data : parts) {
     LookupPart part = data.part;
     part.ids = packer.Add(View(data.ids));
     part.lengths = packer.Add(View(data.lengths));
     part.weights = packer.Add(View(data.weights));
-    packed.batch.parts.push_back(part);
+    packed.parts.push_back(part);
   }
   packed.memory = packer.Take();
   return packed;
 }
 
-Packed<UpdateBatch> Pack(const UpdateBatch& header, const std::vector<UpdatePartData>& parts,
-                         std::size_t gap_bytes) {
+UpdateBatch Pack(const UpdateBatch& header, const std::vector<UpdatePartData>& parts,
+                 std::size_t gap_bytes) {
   std::size_t bytes = 64;
   for (const UpdatePartData& part : parts) {
     bytes += 128 + gap_bytes + 8 * part.ids.size() + 4 * part.lengths.size() +
              4 * part.weights.size() + part.gradients.size() + 4 * part.row_sum_squares.size();
   }
   Packer packer(bytes);
-  Packed<UpdateBatch> packed{header, {}};
-  packed.batch.parts.clear();
+  UpdateBatch packed = header;
+  packed.parts.clear();
   for (const UpdatePartData& data : parts) {
     UpdatePart part = data.part;
     part.ids = packer.Add(View(data.ids));
     part.lengths = packer.Add(View(data.lengths));
     part.weights = packer.Add(View(data.weights));
     part.row_sum_squares = packer.Add(View(data.row_sum_squares));
-    packed.batch.parts.push_back(part);
+    packed.parts.push_back(part);
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    packed.batch.parts[i].gradients = packer.Add(View(parts[i].gradients));
+    packed.parts[i].gradients = packer.Add(View(parts[i].gradients));
     packer.Skip(gap_bytes);
   }
   packed.memory = packer.Take();
   return packed;
 }
 
-Packed<UpdateBatch> Copy(const UpdateBatch& batch) {
+UpdateBatch Copy(const UpdateBatch& batch) {
   std::vector<UpdatePartData> parts;
   for (const UpdatePart& part : batch.parts) {
     parts.push_back({part,

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
-#include "core/base/buffer.h"
 #include "core/rows/request.h"
 
 namespace embla::testing {
@@ -26,18 +24,12 @@ struct UpdatePartData {
   std::vector<float> row_sum_squares;
 };
 
-template <typename Batch>
-struct Packed {
-  Batch batch;
-  Buffer memory;  // The batch views it.
-};
-
 // `gap_bytes` stand between the gradients of two parts; 0: one array, as on the wire.
-Packed<LookupBatch> Pack(const LookupBatch& header, const std::vector<LookupPartData>& parts);
-Packed<UpdateBatch> Pack(const UpdateBatch& header, const std::vector<UpdatePartData>& parts,
-                         std::size_t gap_bytes = 0);
-// A batch that views memory of its own.
-Packed<UpdateBatch> Copy(const UpdateBatch& batch);
+LookupBatch Pack(const LookupBatch& header, const std::vector<LookupPartData>& parts);
+UpdateBatch Pack(const UpdateBatch& header, const std::vector<UpdatePartData>& parts,
+                 std::size_t gap_bytes = 0);
+// A batch with memory of its own.
+UpdateBatch Copy(const UpdateBatch& batch);
 
 // fp32 values as rows of `columns` in `dtype`.
 std::vector<std::byte> EncodeRows(const std::vector<float>& values, std::uint32_t columns,
