@@ -144,7 +144,8 @@ void Update(ShardNode& node, std::mt19937_64& random, std::uint64_t seq, std::si
   part.column_end = kDim;
   part.ids = {id, ids};
   part.gradients = std::as_bytes(std::span(gradient, ids * kDim));
-  node.Update(std::move(batch), std::move(memory), absl::InfiniteFuture(), std::move(done));
+  batch.memory = std::move(memory);
+  node.Update(std::move(batch), absl::InfiniteFuture(), std::move(done));
 }
 
 // Sum of all weights' bits: any difference shows.
