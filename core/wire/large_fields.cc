@@ -20,6 +20,9 @@ namespace {
 using ::google::protobuf::MessageLite;
 using ::google::protobuf::io::CodedInputStream;
 
+// A field is copied in pieces of this size where somebody looks at them.
+constexpr std::size_t kPieceBytes = std::size_t{32} << 10;
+
 // A slice of its own costs more than copying this little.
 constexpr std::size_t kCopiedBytesMax = 256;
 
@@ -119,8 +122,14 @@ bool Contains(std::span<const int> numbers, int number) {
 // Reads the fields of one message, or of one submessage of it.
 class FieldReader {
  public:
-  FieldReader(grpc::ByteBuffer& bytes, const PlaceField& place, const DecodeLimits& limits)
-      : size_(bytes.Length()), source_(&bytes), in_(&source_), place_(place), limits_(limits) {}
+  FieldReader(grpc::ByteBuffer& bytes, const PlaceField& place, const DecodeLimits& limits,
+              const FieldFilled& filled)
+      : size_(bytes.Length()),
+        source_(&bytes),
+        in_(&source_),
+        place_(place),
+        limits_(limits),
+        filled_(filled) {}
 
   struct Field {
     std::uint32_t tag = 0;
@@ -224,8 +233,16 @@ class FieldReader {
     }
     large_bytes_ += field.size;
     EMBLA_ASSIGN_OR_RETURN(std::byte* const target, place_(field.number(), field.size));
-    if (field.size > 0 && !in_.ReadRaw(target, static_cast<int>(field.size))) {
-      return Malformed("truncated", position());
+    const std::size_t piece = filled_ ? kPieceBytes : field.size;
+    std::size_t copied = 0;
+    if (filled_) filled_(field.number(), {target, field.size}, copied);
+    while (copied < field.size) {
+      const std::size_t bytes = std::min(piece, field.size - copied);
+      if (!in_.ReadRaw(target + copied, static_cast<int>(bytes))) {
+        return Malformed("truncated", position());
+      }
+      copied += bytes;
+      if (filled_) filled_(field.number(), {target, field.size}, copied);
     }
     return absl::OkStatus();
   }
@@ -235,6 +252,7 @@ class FieldReader {
   CodedInputStream in_;
   const PlaceField& place_;
   const DecodeLimits& limits_;
+  const FieldFilled& filled_;  // May be null.
   std::size_t large_bytes_ = 0;
   std::size_t small_fields_ = 0;
 };
@@ -405,10 +423,10 @@ absl::Status DecodeText(std::string_view text, const DecodeLimits& limits, Messa
 }
 
 absl::Status DecodeMessage(grpc::ByteBuffer& bytes, std::span<const int> large_numbers,
-                           const PlaceField& place, const DecodeLimits& limits,
-                           MessageLite& small) {
+                           const PlaceField& place, const DecodeLimits& limits, MessageLite& small,
+                           const FieldFilled& filled) {
   EMBLA_RETURN_IF_ERROR(CheckReadable(bytes));
-  FieldReader reader(bytes, place, limits);
+  FieldReader reader(bytes, place, limits, filled);
   std::string text;
   EMBLA_RETURN_IF_ERROR(reader.ReadFields(reader.size(), large_numbers, text));
   small.Clear();
@@ -417,12 +435,12 @@ absl::Status DecodeMessage(grpc::ByteBuffer& bytes, std::span<const int> large_n
 
 absl::StatusOr<int> DecodeNested(grpc::ByteBuffer& bytes, std::span<const NestedMessage> nested,
                                  const PlaceField& place, const DecodeLimits& limits,
-                                 MessageLite& envelope) {
+                                 MessageLite& envelope, const FieldFilled& filled) {
   EMBLA_RETURN_IF_ERROR(CheckReadable(bytes));
   envelope.Clear();
-  FieldReader first(bytes, place, limits);
+  FieldReader first(bytes, place, limits, filled);
   EMBLA_RETURN_IF_ERROR(ReadEnvelope(first, nested, limits, envelope));
-  FieldReader second(bytes, place, limits);
+  FieldReader second(bytes, place, limits, filled);
   return ReadNested(second, nested, limits);
 }
 

@@ -91,12 +91,17 @@ absl::Status DecodeText(std::string_view text, const DecodeLimits& limits,
 // Returns the memory for a decoded large field of `size` bytes; called once per occurrence, also
 // for 0 bytes. The message really has that many bytes.
 using PlaceField = std::function<absl::StatusOr<std::byte*>(int number, std::size_t size)>;
+// Told what has come of a large field, as it is copied to its place: 0 first, and then more and
+// more bytes, the last of which are still in the processor's caches.
+using FieldFilled =
+    std::function<void(int number, std::span<const std::byte> field, std::size_t filled)>;
 
 // Fills `small` and copies the fields listed in `large_numbers` to where `place` says.
 // Errors: InvalidArgument (truncated, bad tag, sizes over the limits), and those of `place`.
 absl::Status DecodeMessage(grpc::ByteBuffer& bytes, std::span<const int> large_numbers,
                            const PlaceField& place, const DecodeLimits& limits,
-                           google::protobuf::MessageLite& small);
+                           google::protobuf::MessageLite& small,
+                           const FieldFilled& filled = nullptr);
 
 // A submessage of an envelope's oneof, and which of its fields are large.
 struct NestedMessage {
@@ -110,6 +115,7 @@ struct NestedMessage {
 // occurs, and returns its number, or 0 when none does. InvalidArgument when several occur.
 absl::StatusOr<int> DecodeNested(grpc::ByteBuffer& bytes, std::span<const NestedMessage> nested,
                                  const PlaceField& place, const DecodeLimits& limits,
-                                 google::protobuf::MessageLite& envelope);
+                                 google::protobuf::MessageLite& envelope,
+                                 const FieldFilled& filled = nullptr);
 
 }  // namespace embla::wire

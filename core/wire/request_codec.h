@@ -92,7 +92,8 @@ inline constexpr std::uint32_t kFrameBytesMin = 64 << 10;
 absl::StatusOr<LookupCall> DecodeLookupRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
                                                const RequestLimits& limits);
 absl::StatusOr<UpdateBatch> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
-                                                const RequestLimits& limits);
+                                                const RequestLimits& limits,
+                                                const FieldFilled& filled = nullptr);
 
 // An error in `call` is answered under `sequence`; an error of DecodeStreamRequest itself means
 // that there is no sequence to answer, and ends the stream.
@@ -105,7 +106,8 @@ struct StreamRequest {
   absl::StatusOr<std::variant<LookupCall, UpdateBatch>> call;
 };
 absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
-                                                  const RequestLimits& limits);
+                                                  const RequestLimits& limits,
+                                                  const FieldFilled& filled = nullptr);
 
 // A request whose arrays come after its text (core/wire/frame.h), in two steps. After the first one
 // all is known but the arrays: the batch's spans have sizes, and no data.

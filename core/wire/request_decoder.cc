@@ -397,13 +397,14 @@ absl::Status Attach(RequestMemory memory, UpdateBatch& batch) {
 template <typename Message>
 absl::StatusOr<RequestMemory> Decode(grpc::ByteBuffer& bytes, BufferPool& pool,
                                      std::span<const int> large_numbers,
-                                     const RequestLimits& limits, Message& small) {
+                                     const RequestLimits& limits, Message& small,
+                                     const FieldFilled& filled = nullptr) {
   RequestMemory memory(pool, std::min(bytes.Length(), limits.request_bytes_max));
   const PlaceField place = [&memory](int number, std::size_t size) {
     return memory.Place(number, size);
   };
   EMBLA_RETURN_IF_ERROR(
-      DecodeMessage(bytes, large_numbers, place, detail::LimitsFor(limits), small));
+      DecodeMessage(bytes, large_numbers, place, detail::LimitsFor(limits), small, filled));
   return memory;
 }
 
@@ -477,15 +478,17 @@ absl::StatusOr<LookupCall> DecodeLookupRequest(grpc::ByteBuffer& bytes, BufferPo
 }
 
 absl::StatusOr<UpdateBatch> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
-                                                const RequestLimits& limits) {
+                                                const RequestLimits& limits,
+                                                const FieldFilled& filled) {
   v1::UpdateRequest small;
   EMBLA_ASSIGN_OR_RETURN(RequestMemory memory,
-                         Decode(bytes, pool, detail::kUpdateLarge, limits, small));
+                         Decode(bytes, pool, detail::kUpdateLarge, limits, small, filled));
   return detail::ToCall(small, std::move(memory), limits);
 }
 
 absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
-                                                  const RequestLimits& limits) {
+                                                  const RequestLimits& limits,
+                                                  const FieldFilled& filled) {
   MessageArena arena;
   auto& lookup = arena.Make<v1::LookupRequest>();
   auto& update = arena.Make<v1::UpdateRequest>();
@@ -498,8 +501,9 @@ absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, Buffe
     return memory.Place(number, size);
   };
   v1::StreamRequest envelope;
-  EMBLA_ASSIGN_OR_RETURN(const int number,
-                         DecodeNested(bytes, calls, place, detail::LimitsFor(limits), envelope));
+  EMBLA_ASSIGN_OR_RETURN(
+      const int number,
+      DecodeNested(bytes, calls, place, detail::LimitsFor(limits), envelope, filled));
   StreamRequest request = Begin(envelope);
   if (number == v1::StreamRequest::kLookupFieldNumber) {
     Fill(request, ToCall(lookup, limits), limits);

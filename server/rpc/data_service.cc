@@ -14,6 +14,7 @@
 #include "core/wire/request_codec.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/access_rules.h"
+#include "server/rpc/arriving_gradients.h"
 #include "server/rpc/bounded_method.h"
 #include "server/rpc/move_codec.h"
 #include "server/rpc/read_rows_call.h"
@@ -206,12 +207,14 @@ grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
                                               grpc::ByteBuffer* reply) {
   auto* const unary = new UnaryCall(context_, context_.update, *call, *request, reply);
   grpc::ByteBuffer bytes = Take(*request);
+  ArrivingGradients gradients;
   absl::StatusOr<UpdateBatch> update =
-      wire::DecodeUpdateRequest(bytes, context_.pool, context_.options.limits);
+      wire::DecodeUpdateRequest(bytes, context_.pool, context_.options.limits, gradients.filled());
   if (!update.ok()) {
     unary->Fail(update.status());
     return unary;
   }
+  gradients.NoteIn(*update);
   absl::Status granted = context_.node.sessions().Verify(update->session, update->proof);
   if (granted.ok()) granted = context_.CheckTables(unary->caller(), *update);
   if (!granted.ok()) {

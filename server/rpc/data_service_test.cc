@@ -40,6 +40,44 @@ TEST_F(DataServiceUnary, AGeneratedClientLooksUpAndUpdates) {
   EXPECT_EQ(node_.updated_rows(), 6u);
 }
 
+// By either way, and in pieces: the last number may be the bad one.
+TEST_F(DataServiceUnary, GradientsAreLookedAtAsTheyCome) {
+  Start();
+  constexpr std::size_t kRows = 20'000;
+  v1::UpdateRequest finite = UpdateOf(1, kRows);
+  v1::UpdateRequest bad = finite;
+  bad.mutable_gradients()->replace(8 * kRows - 4, 4, "\xff\xff\xff\xff");
+  // What would be finite as fp32.
+  v1::UpdateRequest halves = UpdateOf(1, kRows);
+  halves.set_wire_dtype(v1::WIRE_DTYPE_FP16);
+  halves.set_gradients(std::string(4 * kRows, '\0'));
+  const auto unary = [&](const v1::UpdateRequest& request) {
+    grpc::ClientContext context;
+    v1::UpdateReply reply;
+    EXPECT_THAT(stub_->Update(&context, request, &reply), IsOk());
+    return node_.finite_updates();
+  };
+  EXPECT_EQ(unary(finite), 1u);
+  EXPECT_EQ(unary(bad), 1u);  // Its table's policy decides.
+  EXPECT_EQ(unary(halves), 1u);
+
+  grpc::ClientContext context;
+  const auto stream = stub_->Stream(&context);
+  const auto streamed = [&](const v1::UpdateRequest& request) {
+    v1::StreamRequest message;
+    *message.mutable_update() = request;
+    EXPECT_TRUE(stream->Write(message));
+    v1::StreamReply reply;
+    EXPECT_TRUE(stream->Read(&reply) && reply.has_update()) << reply.ShortDebugString();
+    return node_.finite_updates();
+  };
+  EXPECT_EQ(streamed(bad), 1u);
+  EXPECT_EQ(streamed(finite), 2u);
+  EXPECT_EQ(streamed(halves), 2u);
+  stream->WritesDone();
+  EXPECT_THAT(stream->Finish(), IsOk());
+}
+
 TEST_F(DataServiceUnary, AveragesReplicaGroups) {
   Start();
   v1::SyncRequest request;

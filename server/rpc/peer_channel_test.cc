@@ -199,7 +199,9 @@ class PeerSocketTest : public PeerChannelTest {
                 [ack](absl::StatusOr<ReplicaAck> result) { ack->set_value(std::move(result)); });
     return ack->get_future();
   }
-  absl::StatusOr<ReplicaAck> Probe() { return PeerChannelTest::Send(ProbeMessage(), server_->address()); }
+  absl::StatusOr<ReplicaAck> Probe() {
+    return PeerChannelTest::Send(ProbeMessage(), server_->address());
+  }
   double sockets() { return ShardMetrics(&metrics_).data_sockets.value(); }
 };
 

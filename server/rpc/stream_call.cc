@@ -5,6 +5,7 @@
 #include "core/tls/tls.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/access_rules.h"
+#include "server/rpc/arriving_gradients.h"
 
 namespace embla {
 namespace {
@@ -32,11 +33,15 @@ void StreamCall::OnReadDone(bool ok) {
   }
   if (!TakeRequest()) return;
   const std::size_t bytes = received_.Length();
-  absl::StatusOr<wire::StreamRequest> request =
-      wire::DecodeStreamRequest(received_, context_.pool, context_.options.limits);
+  ArrivingGradients gradients;
+  absl::StatusOr<wire::StreamRequest> request = wire::DecodeStreamRequest(
+      received_, context_.pool, context_.options.limits, gradients.filled());
   received_.Clear();
   const absl::Status decoded = request.status();
   if (decoded.ok()) {
+    if (request->call.ok() && request->is_update) {
+      gradients.NoteIn(std::get<UpdateBatch>(*request->call));
+    }
     Arrival arrival = Begin(*request, bytes);
     Execute(std::move(arrival), *std::move(request));
   }
