@@ -50,7 +50,7 @@ struct LookupBatch {
   // Whether the sender understands an answer that names units on the move instead of rows.
   bool takes_refused = false;
   std::vector<LookupPart> parts;
-  SharedBuffer memory = {};  // Of the parts; empty: whoever made the batch keeps it.
+  SharedBuffer memory = {};  // The parts' memory; empty: whoever made the batch keeps it.
   TraceContext trace = {};   // The span of the message; not set: it is not traced.
   // On a node: where devices say how long they have had it; null: nobody wants to know.
   std::shared_ptr<DeviceTimes> device_times = nullptr;
@@ -131,7 +131,7 @@ struct UpdateBatch {
   std::uint64_t step = 0;        // Keys stochastic rounding; Adam's t with BiasCorrection::kStep.
   DType wire_dtype = DType::kFloat32;  // Format of the gradients.
   std::vector<UpdatePart> parts;       // Parts of one table are one step.
-  SharedBuffer memory = {};            // Of the parts; empty: whoever made the batch keeps it.
+  SharedBuffer memory = {};            // The parts' memory; empty: whoever made the batch keeps it.
   bool gradients_are_finite = false;   // Seen as they came; false: nobody has looked.
   std::optional<StepClaim> claim = {};
   // A whole step, which a node makes of the contributions that have come; theirs may be none.

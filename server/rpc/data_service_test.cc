@@ -47,7 +47,7 @@ TEST_F(DataServiceUnary, GradientsAreLookedAtAsTheyCome) {
   v1::UpdateRequest finite = UpdateOf(1, kRows);
   v1::UpdateRequest bad = finite;
   bad.mutable_gradients()->replace(8 * kRows - 4, 4, "\xff\xff\xff\xff");
-  // What would be finite as fp32.
+  // These bytes would be finite numbers as fp32.
   v1::UpdateRequest halves = UpdateOf(1, kRows);
   halves.set_wire_dtype(v1::WIRE_DTYPE_FP16);
   halves.set_gradients(std::string(4 * kRows, '\0'));
