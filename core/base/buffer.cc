@@ -1,5 +1,7 @@
 #include "core/base/buffer.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -8,11 +10,17 @@
 namespace embla {
 namespace {
 
+// Buffers of this size and more have pages of this size, where the kernel has some: requests are
+// copied, stepped, and lent to the kernel by them with a fraction of the page table's work.
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+
 class HeapMemory final : public BufferMemory {
  public:
   std::byte* Allocate(std::size_t capacity) override {
-    void* const memory = std::aligned_alloc(kBufferAlignment, capacity);
+    const bool is_huge = capacity >= kHugePageBytes;
+    void* const memory = std::aligned_alloc(is_huge ? kHugePageBytes : kBufferAlignment, capacity);
     EMBLA_CHECK(memory != nullptr);  // Callers bound sizes; exhaustion here is the kernel's OOM.
+    if (is_huge) (void)::madvise(memory, capacity, MADV_HUGEPAGE);  // Or not: small ones do, too.
     return static_cast<std::byte*>(memory);
   }
   void Free(std::byte* data, std::size_t) override { std::free(data); }

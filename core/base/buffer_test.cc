@@ -26,6 +26,13 @@ TEST(BufferPoolTake, KeepsNoMoreThanItsLimit) {
   EXPECT_LE(pool.retained_bytes(), 8192u);
 }
 
+TEST(BufferPoolTake, LargeBuffersFillWholePagesOfTwoMebibytes) {
+  BufferPool pool;
+  const Buffer first = pool.Take((1 << 20) + 1), second = pool.Take(3 << 20);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first.data()) % (2 << 20), 0u);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(second.data()) % (2 << 20), 0u);
+}
+
 TEST(BufferPoolReturnIdle, KeepsWhatIsUsedBetweenTwoCalls) {
   BufferPool pool;
   { const Buffer first = pool.Take(4096), second = pool.Take(4096), large = pool.Take(65536); }

@@ -205,10 +205,13 @@ void Replicator::Loop() {
     const absl::Time look_again = std::min(next_step, FinishWaiters());
     MutexLock lock(mu_);
     while (!work_ && !stopping_) {
-      const absl::Duration left = look_again - options_.clock->Now();
-      if (left <= absl::ZeroDuration()) break;
-      changed_.WaitFor(mu_, std::min(left, kLookAgain));
+      const absl::Time now = options_.clock->Now();
+      if (look_again <= now) break;
+      const absl::Duration wait = std::min(look_again - now, kLookAgain);
+      looks_at_ = now + wait;
+      changed_.WaitFor(mu_, wait);
     }
+    looks_at_ = absl::InfiniteFuture();
     if (stopping_) return;
     work_ = false;
   }
@@ -414,10 +417,10 @@ Replicator::Read Replicator::TakeRead(TableId id, const Table& table, const Stre
   return {id, stream->copying->windows, stream, stream->attempt};
 }
 
-void Replicator::Landed() {
+void Replicator::Landed(bool is_news) {
   --in_flight_;
-  work_ = true;
-  changed_.NotifyAll();
+  work_ = work_ || is_news;
+  if (is_news || stopping_) changed_.NotifyAll();
 }
 
 void Replicator::HandleAck(const Flight& flight, const absl::StatusOr<ReplicaAck>& ack) {
@@ -430,27 +433,34 @@ void Replicator::HandleAck(const Flight& flight, const absl::StatusOr<ReplicaAck
   }
   // Until that is written down, the node is asked again.
   if (gone.has_value()) write_gone_(*gone, WhenWritten(*gone));
-  MutexLock lock(mu_);
-  if (flight.is_update()) {
-    --stream.messages_out;
-    stream.updates_out -= flight.messages.size();
-    stream.bytes_out -= flight.bytes;
-  } else {
-    stream.is_busy = false;
-  }
-  const auto table = tables_.find(flight.table);
-  if (!stream.removed && table != tables_.end() && flight.attempt == stream.attempt) {
-    if (ack.ok()) {
-      Accept(table->second, flight, *ack);
+  bool is_news = true;
+  {
+    MutexLock lock(mu_);
+    if (flight.is_update()) {
+      --stream.messages_out;
+      stream.updates_out -= flight.messages.size();
+      stream.bytes_out -= flight.bytes;
     } else {
-      if (stream.backoff == absl::ZeroDuration()) {
-        LogWarning("shard", "replica does not answer table=", ToInt(flight.table),
-                   " node=", stream.node.name, " status=", ack.status().ToString());
+      stream.is_busy = false;
+    }
+    const auto table = tables_.find(flight.table);
+    if (!stream.removed && table != tables_.end() && flight.attempt == stream.attempt) {
+      if (ack.ok()) {
+        Accept(table->second, flight, *ack);
+        is_news = !flight.is_update() || !IsUpToDate(table->second, stream);
+      } else {
+        if (stream.backoff == absl::ZeroDuration()) {
+          LogWarning("shard", "replica does not answer table=", ToInt(flight.table),
+                     " node=", stream.node.name, " status=", ack.status().ToString());
+        }
+        BackOff(stream);
       }
-      BackOff(stream);
     }
   }
-  Landed();
+  // Where the loop has nothing to do it need not wake up to tell those who wait.
+  if (!is_news) FinishWaiters();
+  MutexLock lock(mu_);
+  Landed(is_news);
 }
 
 void Replicator::Accept(Table& table, const Flight& flight, const ReplicaAck& ack) {
@@ -548,7 +558,7 @@ void Replicator::HandleWindow(Stream& stream, std::uint64_t attempt,
       BackOff(stream);
     }
   }
-  Landed();
+  Landed(/*is_news=*/true);
 }
 
 void Replicator::BackOff(Stream& stream) {

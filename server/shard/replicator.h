@@ -135,7 +135,8 @@ class Replicator {
   // Requires: orders of a table come one after the other, from that of Begin.
   void Append(TableId table, std::uint64_t order, UpdateBatch batch);
 
-  // Calls `done` once all replicas that count have applied the named orders, or with Unavailable,
+  // Calls `done`, perhaps within the call, once all replicas that count have applied the named
+  // orders, or with Unavailable,
   // naming a replica, when `deadline` has passed. A replica that is being brought up to date, and
   // is too far behind, delays it by Options::timeout at most, and by half of the time that is left.
   // FailedPrecondition: another node leads a table now.
@@ -289,6 +290,11 @@ class Replicator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void HandleAck(const Flight& flight, const absl::StatusOr<ReplicaAck>& ack);
+  // Whether the loop has nothing to do for the stream before something else happens.
+  static bool IsUpToDate(const Table& table, const Stream& stream) {
+    return stream.probed && stream.is_confirmed && !stream.need_snapshot &&
+           !stream.copying.has_value() && stream.sent == table.order;
+  }
   void Accept(Table& table, const Flight& flight, const ReplicaAck& ack)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The replica is at `order`, by an answer of this attempt.
@@ -304,8 +310,13 @@ class Replicator {
   void DropBacklog(Stream& stream, std::uint64_t up_to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drops all of the backlog if it would become too long: the gap asks for a copy.
   void BoundBacklog(Stream& stream, std::size_t more) const;
-  void Landed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What was in flight is over; `is_news`: the loop is to look at it.
+  void Landed(bool is_news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // When `waiter` is to be looked at if nothing happens before.
+  static absl::Time NextLook(const Waiter& waiter, absl::Time now) {
+    return now < waiter.held_until ? waiter.held_until : waiter.deadline;
+  }
   // The answer to `waiter`; nullopt: it is to wait.
   std::optional<absl::Status> OutcomeOf(const Waiter& waiter, absl::Time now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -334,6 +345,8 @@ class Replicator {
   std::list<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
   std::size_t in_flight_ ABSL_GUARDED_BY(mu_) = 0;
   bool work_ ABSL_GUARDED_BY(mu_) = false;  // Something changed since the loop looked.
+  // When the loop wakes up if nobody wakes it; while it is awake nobody needs to.
+  absl::Time looks_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
   std::thread thread_;

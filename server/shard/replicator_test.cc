@@ -143,7 +143,7 @@ class ReplicatorTest : public ::testing::Test {
         [](const CopyGone&, const std::function<void(absl::Status)>& done) {
           done(absl::OkStatus());
         },
-        [](TableId) {});
+        [this](TableId) { ++records_; });
     replicator_->SetTransport(&transport_);
   }
   void TearDown() override {
@@ -181,10 +181,13 @@ class ReplicatorTest : public ::testing::Test {
     const MutexLock lock(mu_);
     return copies_;
   }
-  // Until all that has happened has had its effect.
+  // Until all that has happened has had its effect: the loop takes records first, and then acts.
   void Settle() {
-    IsEverywhere(1);
-    IsEverywhere(1);
+    for (int i = 0; i < 2; ++i) {
+      const int before = records_;
+      replicator_->SayWritten(CopyConfirmed{kTable});
+      AwaitFor([&] { return records_ > before; }, kWaitMax, "the loop goes round");
+    }
   }
   void AwaitRead() {
     AwaitFor([this] { return IsReading(); }, kWaitMax, "a window is read");
@@ -276,6 +279,7 @@ class ReplicatorTest : public ::testing::Test {
   };
   std::deque<Read> reads_ ABSL_GUARDED_BY(mu_);
   int copies_ ABSL_GUARDED_BY(mu_) = 0;
+  std::atomic<int> records_ = 0;
   SharedBuffer last_;
   HeldTransport::Message told_;
   std::unique_ptr<Replicator> replicator_;

@@ -30,17 +30,22 @@ void Replicator::BeginStop() {
 void Replicator::Wait(std::vector<TableOrder> orders, absl::Time deadline,
                       std::function<void(absl::Status)> done) {
   const absl::Time now = options_.clock->Now();
-  const absl::Time held_until = now + std::min(options_.timeout, (deadline - now) / 2);
+  Waiter waiter{std::move(orders), deadline, now + std::min(options_.timeout, (deadline - now) / 2),
+                std::move(done)};
+  std::optional<absl::Status> outcome;
   {
     MutexLock lock(mu_);
-    if (!stopping_) {
-      waiters_.push_back({std::move(orders), deadline, held_until, std::move(done)});
-      work_ = true;
-      changed_.NotifyAll();
+    outcome = stopping_ ? StoppedStatus() : OutcomeOf(waiter, now);
+    if (!outcome.has_value()) {
+      if (NextLook(waiter, now) < looks_at_) {
+        work_ = true;
+        changed_.NotifyAll();
+      }
+      waiters_.push_back(std::move(waiter));
       return;
     }
   }
-  done(StoppedStatus());
+  waiter.done(*outcome);
 }
 
 std::optional<absl::Status> Replicator::OutcomeOf(const Waiter& waiter, absl::Time now) const {
@@ -98,8 +103,7 @@ absl::Time Replicator::FinishWaiters() {
     for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
       std::optional<absl::Status> outcome = OutcomeOf(*waiter, now);
       if (!outcome.has_value()) {
-        next_deadline = std::min(next_deadline,
-                                 now < waiter->held_until ? waiter->held_until : waiter->deadline);
+        next_deadline = std::min(next_deadline, NextLook(*waiter, now));
         ++waiter;
         continue;
       }
