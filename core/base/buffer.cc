@@ -4,26 +4,72 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 namespace embla {
 namespace {
 
-// Buffers of this size and more have pages of this size, where the kernel has some: requests are
-// copied, stepped, and lent to the kernel by them with a fraction of the page table's work.
-constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
-
 class HeapMemory final : public BufferMemory {
  public:
   std::byte* Allocate(std::size_t capacity) override {
-    const bool is_huge = capacity >= kHugePageBytes;
-    void* const memory = std::aligned_alloc(is_huge ? kHugePageBytes : kBufferAlignment, capacity);
+    void* const memory = std::aligned_alloc(kBufferAlignment, capacity);
     EMBLA_CHECK(memory != nullptr);  // Callers bound sizes; exhaustion here is the kernel's OOM.
-    if (is_huge) (void)::madvise(memory, capacity, MADV_HUGEPAGE);  // Or not: small ones do, too.
     return static_cast<std::byte*>(memory);
   }
   void Free(std::byte* data, std::size_t) override { std::free(data); }
+};
+
+constexpr std::size_t kPageBytes = std::size_t{2} << 20;
+// Smaller ones would keep a page for too little.
+constexpr std::size_t kSharedBytesMin = std::size_t{32} << 10;
+
+// Buffers of less than a page share one: a binary buddy system (Knowlton, 1965).
+class HugePages final : public BufferMemory {
+ public:
+  std::byte* Allocate(std::size_t capacity) override {
+    if (capacity < kSharedBytesMin) return Heap()->Allocate(capacity);
+    if (capacity >= kPageBytes) return MakePages(capacity);
+    MutexLock lock(mu_);
+    std::size_t size = capacity;
+    while (size < kPageBytes && free_[size].empty()) size *= 2;
+    std::byte* const piece = size == kPageBytes ? MakePages(kPageBytes)
+                                                : free_[size].extract(free_[size].begin()).value();
+    while (size > capacity) {
+      size /= 2;
+      free_[size].insert(piece + size);
+    }
+    return piece;
+  }
+
+  void Free(std::byte* data, std::size_t capacity) override {
+    if (capacity < kSharedBytesMin) return Heap()->Free(data, capacity);
+    MutexLock lock(mu_);
+    for (; capacity < kPageBytes; capacity *= 2) {
+      const bool is_upper = reinterpret_cast<std::uintptr_t>(data) % (2 * capacity) != 0;
+      std::byte* const buddy = is_upper ? data - capacity : data + capacity;
+      if (free_[capacity].erase(buddy) == 0) {
+        free_[capacity].insert(data);
+        return;
+      }
+      data = std::min(data, buddy);
+    }
+    std::free(data);
+  }
+
+ private:
+  static std::byte* MakePages(std::size_t size) {
+    void* const memory = std::aligned_alloc(kPageBytes, size);
+    EMBLA_CHECK(memory != nullptr);                // As for the heap's.
+    (void)::madvise(memory, size, MADV_HUGEPAGE);  // Where the kernel has none, small ones do.
+    return static_cast<std::byte*>(memory);
+  }
+
+  Mutex mu_;
+  // By size. The first of them is used first, so that pages become free.
+  std::map<std::size_t, std::set<std::byte*>> free_ ABSL_GUARDED_BY(mu_);
 };
 
 // Sizes are rounded up to powers of two from 4 KiB, so that a freed buffer fits the next request.
@@ -36,6 +82,12 @@ std::size_t CapacityFor(std::size_t size) {
 const std::shared_ptr<BufferMemory>& BufferMemory::Heap() {
   static const auto& heap = *new std::shared_ptr<BufferMemory>(std::make_shared<HeapMemory>());
   return heap;
+}
+
+const std::shared_ptr<BufferMemory>& BufferMemory::HugePages() {
+  static const auto& pages =
+      *new std::shared_ptr<BufferMemory>(std::make_shared<embla::HugePages>());
+  return pages;
 }
 
 struct Buffer::PoolState {

@@ -51,7 +51,7 @@ std::shared_ptr<BufferMemory> MemoryOfBuffers(const std::vector<gpu::Device*>& g
     if (gpu == nullptr) continue;
     return std::make_shared<gpu::PinnedBuffers>(*gpu, BufferPool::kRetainedBytesMax);
   }
-  return BufferMemory::Heap();
+  return BufferMemory::HugePages();
 }
 
 std::ptrdiff_t CountGpus(const std::vector<DeviceSpec>& devices) {
