@@ -62,7 +62,7 @@ class HugePages final : public BufferMemory {
  private:
   static std::byte* MakePages(std::size_t size) {
     void* const memory = std::aligned_alloc(kPageBytes, size);
-    EMBLA_CHECK(memory != nullptr);                // As for the heap's.
+    EMBLA_CHECK(memory != nullptr);                // Sizes are bounded, see above.
     (void)::madvise(memory, size, MADV_HUGEPAGE);  // Where the kernel has none, small ones do.
     return static_cast<std::byte*>(memory);
   }

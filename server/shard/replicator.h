@@ -310,7 +310,7 @@ class Replicator {
   void DropBacklog(Stream& stream, std::uint64_t up_to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drops all of the backlog if it would become too long: the gap asks for a copy.
   void BoundBacklog(Stream& stream, std::size_t more) const;
-  // What was in flight is over; `is_news`: the loop is to look at it.
+  // Something that was in flight is over; `is_news`: the loop is to look at it.
   void Landed(bool is_news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // When `waiter` is to be looked at if nothing happens before.
