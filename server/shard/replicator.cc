@@ -306,7 +306,8 @@ Replicator::Step Replicator::Next(TableId id, const Table& table, Stream& stream
     if (begins || stream.sent >= copy.limit) return {};  // A window, or answers, are on their way.
   }
   if (entry != nullptr) return SendUpdates(id, table, stream);
-  if (stream.at < stream.sent) return {};  // Answers are on their way.
+  // Answers are on their way, and need not wake the loop; then nobody may send for long.
+  if (stream.at < stream.sent) return {.look_again = now + options_.probe_interval};
   ReplicaMessage probe = Head(id, table, stream);
   probe.serves = MayServe(stream, stream.acked);
   const bool is_due = now >= stream.last_heard + options_.probe_interval;

@@ -132,7 +132,7 @@ class ReplicatorTest : public ::testing::Test {
   }
   void Make(Replicator::Options options) {
     options.backoff = absl::Milliseconds(1);
-    options.probe_interval = absl::Minutes(10);  // No idle probes.
+    options.probe_interval = probe_interval_;
     replicator_ = std::make_unique<Replicator>(
         options,
         [this](TableId, std::size_t number, WindowDone done) {
@@ -271,6 +271,7 @@ class ReplicatorTest : public ::testing::Test {
   }
 
   HeldTransport transport_;
+  absl::Duration probe_interval_ = absl::Minutes(10);  // No idle probes.
   std::uint64_t order_ = 0;
   Mutex mu_;
   struct Read {
@@ -293,6 +294,16 @@ TEST_F(ReplicatorTest, OthersFollowAnUpdateOnceOneWasAnswered) {
   ExpectOut(2, 3, 4, 5, 6);  // One in its turn, and as many as the replica takes early.
   Answer("2", At(2));
   ExpectOut(3, 4, 5, 6, 7);
+}
+
+// Only so a node is missed, and gets its copy anew, when nobody sends updates.
+TEST_F(ReplicatorTest, AReplicaIsAskedAgainThoughItsLastAnswerWokeNobody) {
+  probe_interval_ = absl::Seconds(2);
+  Start(At(0));
+  Append(1);
+  Answer("1", At(1));
+  Answer("probe", At(1));
+  Answer("probe", At(1));
 }
 
 TEST_F(ReplicatorTest, AReplicaThatKeepsNothingGetsOneAtATime) {
