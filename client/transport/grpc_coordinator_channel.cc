@@ -19,6 +19,7 @@
 #include "core/wire/plan_codec.h"
 #include "core/wire/redirect.h"
 #include "core/wire/status_codec.h"
+#include "core/wire/waited_stream.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 
 namespace embla::client {
@@ -226,10 +227,12 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     request.set_session(ToInt(session_.session));
     request.set_session_proof(session_.proof.data(), session_.proof.size());
     const std::string address = choice_.current();
-    const auto reader = StubOf(address).WatchPlan(&context, request);
+    wire::WaitedReader<v1::PlanDelta> reader;
+    StubOf(address).async()->WatchPlan(&context, &request, &reader);
+    reader.Begin();
     bool any = false;
     v1::PlanDelta message;
-    while (reader->Read(&message)) {
+    while (reader.Read(&message)) {
       any = true;
       absl::StatusOr<PlanPtr> plan = Read(message, *have_);
       if (!plan.ok()) {
@@ -245,7 +248,7 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
       MutexLock lock(mu_);
       watching_ = nullptr;
     }
-    const grpc::Status answer = reader->Finish();
+    const grpc::Status answer = reader.Finish();
     status = wire::FromGrpc(answer);
     const bool is_left = Leave(address, answer);
     // A plan of another cluster, or one that cannot be read.

@@ -124,16 +124,18 @@ absl::Status CoordinatorLink::RunOnce() {
     if (stopping_) return absl::OkStatus();
     context_ = &context;
   }
-  const std::unique_ptr<Stream> stream = StubOf(address_).NodeLink(&context);
-  const absl::Status introduced = Introduce(*stream);
+  Stream stream;
+  StubOf(address_).async()->NodeLink(&context, &stream);
+  stream.Begin();
+  const absl::Status introduced = Introduce(stream);
   // A stream that the other end has closed says why only if it is not cancelled.
   const bool was_closed = absl::IsAborted(introduced);
   if (introduced.ok()) {
-    Carry(*stream);
+    Carry(stream);
   } else if (!was_closed) {
     context.TryCancel();
   }
-  const grpc::Status answer = stream->Finish();
+  const grpc::Status answer = stream.Finish();
   const absl::Status finished = wire::FromGrpc(answer);
   const std::optional<wire::Redirect> redirect = wire::RedirectOf(answer);
   if (choice_.has_several() || redirect.has_value()) {

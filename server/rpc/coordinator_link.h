@@ -29,6 +29,7 @@
 #include "core/plan/plan.h"
 #include "core/tls/tls.h"
 #include "core/wire/redirect.h"
+#include "core/wire/waited_stream.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 #include "server/coordinator/membership.h"
 #include "server/coordinator/session_registry.h"
@@ -83,7 +84,7 @@ class CoordinatorLink {
   absl::Status refusal() const;
 
  private:
-  using Stream = grpc::ClientReaderWriterInterface<v1::NodeReport, v1::NodeCommand>;
+  using Stream = wire::WaitedStream<v1::NodeReport, v1::NodeCommand>;
 
   // Link thread: one link after the other.
   void Run();
