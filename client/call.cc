@@ -234,14 +234,18 @@ void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
     }
   }
   const absl::Duration hint = RetryAfterOf(status);
-  const absl::Duration wait = services_.backoff.Next(remedy, attempt.attempts, hint);
+  absl::Duration wait = services_.backoff.Next(remedy, attempt.attempts, hint);
   if (now + wait >= deadline_) return FinishShare(Explain(attempt, status));
   // The waits between the attempts have to be enough for a contribution, which other clients wait
   // for, and for who comes again when it was asked to.
   const bool is_free = is_contribution || hint > absl::ZeroDuration();
-  if (!is_free && !services_.budget.TryTake(now)) {
-    services_.metrics.retry_budget_exhausted.Add();
-    return FinishShare(Annotate(Explain(attempt, status), "the retry budget is used up"));
+  if (!is_free) {
+    const std::optional<absl::Duration> token = services_.budget.Take(now, deadline_ - now);
+    if (!token.has_value()) {
+      services_.metrics.retry_budget_exhausted.Add();
+      return FinishShare(Annotate(Explain(attempt, status), "the retry budget is used up"));
+    }
+    wait = std::max(wait, *token);
   }
   metrics_.RecordRetry();
   ResendAfter(wait, attempt);

@@ -375,6 +375,34 @@ TEST_F(ClientTest, UpdatesBeyondTheWindowWaitForTheOldest) {
   EXPECT_EQ(cluster_.requests().size(), 2u * count);
 }
 
+// A node is restarted: the calls in flight outlive it, and do not flood it.
+TEST_F(ClientTest, RetriesBeyondTheBudgetWaitForItAndNoCallFails) {
+  constexpr int kCalls = 40;
+  constexpr absl::Duration kAway = absl::Seconds(5);
+  cluster_.FailAll("fake:2", absl::UnavailableError("connection refused"));
+  const absl::Time begin = timer_->Now();
+  std::atomic<int> finished = 0;
+  for (int i = 0; i < kCalls; ++i) {
+    client_->UpdateAsync({ClicksGradient()}, {.timeout = absl::Seconds(30)},
+                         [&](absl::Status status) {
+                           EXPECT_EQ(status, absl::OkStatus());
+                           ++finished;
+                         });
+  }
+  const auto run_until = [&](const std::function<bool()>& over) {
+    AwaitFor([&] { return over() || !timer_->RunNext() || over(); }, absl::Seconds(60), "the end");
+  };
+  while (timer_->Now() < begin + kAway) run_until([&] { return timer_->Now() >= begin + kAway; });
+  EXPECT_EQ(finished, 0);
+  std::size_t asked = 0;
+  for (const auto& request : cluster_.requests()) asked += request.address == "fake:2" ? 1 : 0;
+  // Once for each call; at once, by what the calls have brought, and by time.
+  EXPECT_LE(asked, kCalls + 10 + kCalls / 10 + 10 * 6);
+  cluster_.FailAll("fake:2", absl::OkStatus());
+  while (finished < kCalls) run_until([&] { return finished == kCalls; });
+  EXPECT_LE(timer_->Now() - begin, kAway + absl::Seconds(5));
+}
+
 class ClientWithoutBudgetTest : public ClientTest {
  protected:
   ClientWithoutBudgetTest()

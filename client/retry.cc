@@ -26,14 +26,18 @@ void RetryBudget::AddRequest() {
   tokens_ = std::min(tokens_ + per_request_, tokens_max_);
 }
 
-bool RetryBudget::TryTake(absl::Time now) {
+std::optional<absl::Duration> RetryBudget::Take(absl::Time now, absl::Duration within) {
   MutexLock lock(mu_);
   const double seconds = std::max(absl::ToDoubleSeconds(now - filled_), 0.0);
   tokens_ = std::min(tokens_ + seconds * per_second_, tokens_max_);
   filled_ = now;
-  if (tokens_ < 1) return false;
+  absl::Duration wait = absl::ZeroDuration();
+  if (tokens_ < 1) {
+    wait = per_second_ > 0 ? absl::Seconds((1 - tokens_) / per_second_) : absl::InfiniteDuration();
+    if (wait >= within) return std::nullopt;
+  }
   tokens_ -= 1;
-  return true;
+  return wait;
 }
 
 Remedy RemedyFor(const absl::Status& status) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <random>
 
 #include "absl/base/thread_annotations.h"
@@ -12,7 +13,8 @@
 namespace embla::client {
 
 // A token bucket: every request adds a part of a token, time adds some, a retry takes one. So a
-// cluster that fails is not also flooded.
+// cluster that fails is not also flooded: where many requests fail at once, their retries queue for
+// the tokens that time brings.
 //
 // Thread safety: every method may be called from any thread.
 class RetryBudget {
@@ -21,8 +23,9 @@ class RetryBudget {
   RetryBudget(double per_request, double per_second, absl::Time now);
 
   void AddRequest();
-  // False when there is none left.
-  bool TryTake(absl::Time now);
+  // Takes the next token that nobody has taken, and returns in how long it is there. Nothing, and
+  // none is taken, if that is `within` or more.
+  std::optional<absl::Duration> Take(absl::Time now, absl::Duration within);
 
  private:
   const double per_request_;
@@ -30,7 +33,7 @@ class RetryBudget {
   const double tokens_max_;
 
   Mutex mu_;
-  double tokens_ ABSL_GUARDED_BY(mu_);
+  double tokens_ ABSL_GUARDED_BY(mu_);  // Below 0: of so many the time has not come.
   absl::Time filled_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -90,8 +90,6 @@ class ShardKillsTest : public ::testing::Test {
   void Train(int trainer) {
     client::ConnectOptions options;
     options.timeout = kAwaitMax;
-    options.retry_budget_ratio = 1;  // However long a node takes to come back.
-    options.retry_budget_per_second = 1000;
     const auto client = cluster_->Connect(options);
     ASSERT_THAT(client, IsOk());
     std::mt19937_64 random(kSeed + static_cast<std::uint64_t>(trainer));

@@ -57,7 +57,8 @@ struct ConnectOptions {
   int connections_per_node = 1;
   // Requests wait once this many bytes are on their way to or from one node.
   std::int64_t in_flight_bytes_max_per_node = std::int64_t{64} << 20;
-  // Retries may be at most this share of requests, plus some per second; then errors pass through.
+  // Retries may be at most this share of requests, plus some per second: more of them wait, as long
+  // as their calls have time.
   double retry_budget_ratio = 0.1;
   double retry_budget_per_second = 10.0;
   int threads = 2;  // Threads that merge replies and run callbacks.
