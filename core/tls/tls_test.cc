@@ -335,7 +335,7 @@ TEST(TlsReload, TakesRenewedFilesWithoutAFailedCall) {
   const Server server(node->ForServer(nullptr));
   const TlsPtr trainer = authority.Load(Role::kTrainer, "t1");
   const auto credentials = trainer->ForChannelTo({.role = Role::kNode});
-  // As in a trainer, a connection is open all the time. Without one gRPC 1.51 forgets the files,
+  // A connection is open all the time, as in a trainer. Without one gRPC 1.51 forgets the files,
   // and the second of two connections that then start at once fails: it does not wait until the
   // first has brought them back.
   const auto held = OwnChannel(server.address(), credentials);

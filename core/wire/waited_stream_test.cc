@@ -11,8 +11,12 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include "core/base/testing/status_matchers.h"
+
 namespace embla::wire {
 namespace {
+
+using ::embla::testing::IsOk;
 
 using Stream = WaitedStream<grpc::ByteBuffer, grpc::ByteBuffer>;
 
@@ -23,7 +27,7 @@ grpc::ByteBuffer BytesOf(const std::string& text) {
 
 std::string TextOf(const grpc::ByteBuffer& bytes) {
   grpc::Slice slice;
-  EXPECT_TRUE(bytes.DumpToSingleSlice(&slice).ok());
+  EXPECT_THAT(bytes.DumpToSingleSlice(&slice), IsOk());
   return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
 }
 
