@@ -243,7 +243,10 @@ void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
     const std::optional<absl::Duration> token = services_.budget.Take(now, deadline_ - now);
     if (!token.has_value()) {
       services_.metrics.retry_budget_exhausted.Add();
-      return FinishShare(Annotate(Explain(attempt, status), "the retry budget is used up"));
+      return FinishShare(
+          Annotate(Explain(attempt, status),
+                   "the retry budget has nothing left before the call's deadline: give it more "
+                   "time, or raise retry_budget_ratio"));
     }
     wait = std::max(wait, *token);
   }
