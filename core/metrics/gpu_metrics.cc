@@ -14,6 +14,10 @@ GpuMetrics::GpuMetrics(Metrics* metrics, std::uint32_t device) {
   kernel_seconds = metrics->MakeCounter(MetricNamed("embla_gpu_kernel_seconds_total"), {label});
   bytes_in = metrics->MakeCounter(MetricNamed("embla_gpu_link_bytes_total"), {label, "in"});
   bytes_out = metrics->MakeCounter(MetricNamed("embla_gpu_link_bytes_total"), {label, "out"});
+  direct_bytes_in =
+      metrics->MakeCounter(MetricNamed("embla_gpu_direct_bytes_total"), {label, "in"});
+  direct_bytes_out =
+      metrics->MakeCounter(MetricNamed("embla_gpu_direct_bytes_total"), {label, "out"});
   memory_bytes = metrics->MakeGauge(MetricNamed("embla_gpu_memory_bytes"), {label, "gpu"});
   pinned_bytes = metrics->MakeGauge(MetricNamed("embla_gpu_memory_bytes"), {label, "pinned"});
   stopped = metrics->MakeGauge(MetricNamed("embla_gpu_stopped"), {label});

@@ -19,6 +19,8 @@ struct GpuMetrics {
   Counter kernel_seconds;
   Counter bytes_in;
   Counter bytes_out;
+  Counter direct_bytes_in;
+  Counter direct_bytes_out;
   Gauge memory_bytes;
   Gauge pinned_bytes;
   Gauge stopped;

@@ -127,7 +127,12 @@ inline constexpr MetricInfo kMetrics[] = {
      {"device"}},
     {"embla_gpu_link_bytes_total",
      kCounter,
-     "Bytes copied to a GPU (in) and back (out).",
+     "Bytes that went to a GPU (in) and back (out).",
+     {"device", "direction"}},
+    {"embla_gpu_direct_bytes_total",
+     kCounter,
+     "Of these, gradients that went straight from the memory of their request, and rows that went "
+     "to that of their reply.",
      {"device", "direction"}},
     {"embla_gpu_memory_bytes",
      kGauge,

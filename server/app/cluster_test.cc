@@ -134,8 +134,8 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     return request;
   }
 
-  v1::UpdateRequest UpdateOf(std::uint32_t table, std::uint64_t seq, std::int64_t id,
-                             float gradient) {
+  v1::UpdateRequest UpdateOf(std::uint32_t table, std::uint64_t seq,
+                             const std::vector<std::int64_t>& ids, float gradient) {
     if (session_.session() == 0) {
       grpc::ClientContext context;
       const grpc::Status status = plans_->OpenSession(&context, {}, &session_);
@@ -150,10 +150,10 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     part.set_table_id(table);
     part.set_form(v1::GRADIENT_FORM_ROWS);
     part.set_column_end(kDim);
-    part.set_ids_count(1);
-    request.set_ids(std::string(reinterpret_cast<const char*>(&id), 8));
-    const std::vector<float> row(kDim, gradient);
-    request.set_gradients(std::string(reinterpret_cast<const char*>(row.data()), kDim * 4));
+    part.set_ids_count(static_cast<std::uint32_t>(ids.size()));
+    request.set_ids(std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * 8));
+    const std::vector<float> rows(ids.size() * kDim, gradient);
+    request.set_gradients(std::string(reinterpret_cast<const char*>(rows.data()), rows.size() * 4));
     return request;
   }
 
@@ -215,11 +215,27 @@ TEST_P(ClusterTest, APlainClientCreatesLooksUpAndUpdates) {
   ASSERT_THAT(Lookup(LookupOf(1, {3, 999, 3}), &rows), IsOk());
   EXPECT_EQ(rows, std::vector<float>(3 * kDim, 0.5f));
   for (int twice = 0; twice < 2; ++twice) {  // The second is a retry: applied once.
-    const grpc::Status updated = Update(UpdateOf(1, 1, 999, 0.25f));
+    const grpc::Status updated = Update(UpdateOf(1, 1, {999}, 0.25f));
     ASSERT_THAT(updated, IsOk());
   }
   ASSERT_THAT(Lookup(LookupOf(1, {999}), &rows), IsOk());
   EXPECT_EQ(rows, std::vector<float>(kDim, 0.25f));
+}
+
+// Half of the rows are the second device's.
+TEST_P(ClusterTest, GradientsGoToAGpuStraightFromTheMemoryOfTheirRequest) {
+  CreateTable("t", "error");
+  std::vector<std::int64_t> ids(3000);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(i % 1000);
+  const grpc::Status updated = Update(UpdateOf(1, 1, ids, 0.25f));
+  ASSERT_THAT(updated, IsOk());
+  std::vector<float> rows;
+  ASSERT_THAT(Lookup(LookupOf(1, ids), &rows), IsOk());
+  EXPECT_EQ(rows, std::vector<float>(ids.size() * kDim, -0.25f));
+  const auto carried = HasSubstr(absl::StrCat(
+      "embla_gpu_direct_bytes_total{device=\"1\",direction=\"in\"} ", 1500 * kDim * 4));
+  const std::string metrics = shard_->metrics().Text();
+  EXPECT_EQ(::testing::Matches(carried)(metrics), GetParam()) << metrics;
 }
 
 TEST_P(ClusterTest, WrongRequestsGetTheRightCode) {
@@ -237,11 +253,11 @@ TEST_P(ClusterTest, WrongRequestsGetTheRightCode) {
   v1::LookupRequest wide = LookupOf(1, {1});
   wide.mutable_parts(0)->set_column_end(kDim + 1);
   EXPECT_EQ(Lookup(wide).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(Update(UpdateOf(1, 1, 5, std::nanf(""))).error_code(),
+  EXPECT_EQ(Update(UpdateOf(1, 1, {5}, std::nanf(""))).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(Update(UpdateOf(1, 1, 1000, 1.0f)).error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  EXPECT_EQ(Update(UpdateOf(1, 1, {1000}, 1.0f)).error_code(), grpc::StatusCode::OUT_OF_RANGE);
   // Nothing of the refused updates was applied or remembered.
-  EXPECT_THAT(Update(UpdateOf(1, 1, 5, 0.5f)), IsOk());
+  EXPECT_THAT(Update(UpdateOf(1, 1, {5}, 0.5f)), IsOk());
   std::vector<float> rows;
   ASSERT_THAT(Lookup(LookupOf(1, {5}), &rows), IsOk());
   EXPECT_EQ(rows, std::vector<float>(kDim, 0.0f));
@@ -266,7 +282,7 @@ TEST_P(ClusterTest, ServesOnWhileTheCoordinatorIsAwayAndAfterItsReturn) {
   const std::string address = coordinator_->address();
   const std::string admin_address = coordinator_->admin_address();
   // The update belongs to a session that is open by now.
-  const v1::UpdateRequest update = UpdateOf(1, 1, 7, 0.25f);
+  const v1::UpdateRequest update = UpdateOf(1, 1, {7}, 0.25f);
   coordinator_.reset();
   EXPECT_THAT(Lookup(LookupOf(1, {7})), IsOk());
   EXPECT_THAT(Update(update), IsOk());

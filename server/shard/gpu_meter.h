@@ -23,6 +23,8 @@ class GpuMeter final : public LaneObserver {
     metrics_.kernel_seconds.Add(std::chrono::duration<double>(trip.kernels).count());
     metrics_.bytes_in.Add(static_cast<double>(trip.bytes_in));
     metrics_.bytes_out.Add(static_cast<double>(trip.bytes_out));
+    metrics_.direct_bytes_in.Add(static_cast<double>(trip.direct_bytes_in));
+    metrics_.direct_bytes_out.Add(static_cast<double>(trip.direct_bytes_out));
     if (trip.stopped) metrics_.stopped.Set(1);
     CountMemory();
   }

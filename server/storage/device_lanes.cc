@@ -35,6 +35,11 @@ absl::Status Lane::SendTo(void* device) {
   return stream->Mark(gpu::Stream::MarkAt::kBegin);
 }
 
+absl::Status Lane::SendFrom(const void* host, std::size_t bytes, void* device) {
+  direct_bytes_in += bytes;
+  return stream->CopyToDevice(device, host, bytes);
+}
+
 absl::Status Lane::Bring(void* host, std::size_t bytes) {
   is_fetched = true;
   EMBLA_RETURN_IF_ERROR(stream->Mark(gpu::Stream::MarkAt::kEnd));
@@ -43,7 +48,7 @@ absl::Status Lane::Bring(void* host, std::size_t bytes) {
 
 absl::Status Lane::FetchTo(void* host, std::size_t bytes) {
   EMBLA_CHECK(bytes <= out.used_bytes());
-  direct_bytes += bytes;
+  direct_bytes_out += bytes;
   return Bring(host, bytes);
 }
 
@@ -77,7 +82,8 @@ absl::Status DeviceLanes::Begin(Lane& lane) {
   lane.in.Clear();
   lane.out.Clear();
   lane.is_fetched = false;
-  lane.direct_bytes = 0;
+  lane.direct_bytes_in = 0;
+  lane.direct_bytes_out = 0;
   return lane.stream->Mark(gpu::Stream::MarkAt::kBegin);
 }
 
@@ -91,9 +97,11 @@ absl::Status DeviceLanes::Land(std::size_t turn, absl::Status status, Finish fin
   if (!piece.under_way) return status;
   piece.under_way = false;
   status.Update(lanes_[turn].stream->Synchronize());
-  trip_.bytes_in += lanes_[turn].in.used_bytes();
-  trip_.bytes_out += lanes_[turn].out.used_bytes();
-  trip_.direct_bytes += lanes_[turn].direct_bytes;
+  const Lane& lane = lanes_[turn];
+  trip_.bytes_in += lane.in.used_bytes() + lane.direct_bytes_in;
+  trip_.direct_bytes_in += lane.direct_bytes_in;
+  trip_.bytes_out += lane.out.used_bytes();
+  trip_.direct_bytes_out += lane.direct_bytes_out;
   if (!status.ok()) return status;
   EMBLA_ASSIGN_OR_RETURN(const std::chrono::nanoseconds kernels,
                          lanes_[turn].stream->BetweenMarks());

@@ -73,13 +73,17 @@ struct Lane {
   absl::Status Send() { return SendTo(in.device()); }
   // The same to other memory of the GPU.
   absl::Status SendTo(void* device);
+  // Copies `bytes` from pinned memory of the caller; before Send.
+  absl::Status SendFrom(const void* host, std::size_t bytes, void* device);
   absl::Status Fetch() { return Bring(out.host(), out.used_bytes()); }
   // The first `bytes` straight to pinned memory of the caller.
   absl::Status FetchTo(void* host, std::size_t bytes);
 
   // State of the piece under way.
   bool is_fetched = false;  // The end of its kernels is marked.
-  std::size_t direct_bytes = 0;
+  // Between the GPU and pinned memory of the caller, without the lane's.
+  std::size_t direct_bytes_in = 0;
+  std::size_t direct_bytes_out = 0;
 
  private:
   absl::Status Bring(void* host, std::size_t bytes);
@@ -92,8 +96,9 @@ class LaneObserver {
     std::chrono::nanoseconds took{};
     std::chrono::nanoseconds kernels{};  // Kernels' part of `took`, by the GPU's clock.
     std::size_t bytes_in = 0;            // To the GPU,
+    std::size_t direct_bytes_in = 0;     // of which so many straight from the caller,
     std::size_t bytes_out = 0;           // and back,
-    std::size_t direct_bytes = 0;        // of which so many straight to the caller.
+    std::size_t direct_bytes_out = 0;    // of which so many straight to the caller.
     bool stopped = false;                // The GPU has, for good.
   };
   virtual void OnTrip(const Trip& trip) = 0;

@@ -268,17 +268,29 @@ absl::Status DeviceRowStore::QueueStep(Lane& lane, const RowStepBatch& batch) co
 absl::StatusOr<DeviceRowStore::UpdatePlan> DeviceRowStore::PlanOf(
     std::size_t positions, const kernels::Gradients& gradients, std::size_t gradient_rows) const {
   constexpr std::size_t kAlignment = 256;
+  const kernels::Input& rows = gradients.rows;
   UpdatePlan plan;
-  plan.by_position = positions < gradient_rows;
   plan.rows = std::min(positions, gradient_rows);
-  plan.row_bytes = kernels::RowBytes(gradients.rows.element, gradients.columns);
+  plan.row_bytes = kernels::RowBytes(rows.element, gradients.columns);
   const std::size_t bytes = plan.rows * plan.row_bytes;
-  plan.in_pieces = bytes > lanes_.piece_bytes();
-  if (plan.in_pieces) plan.workspace_begin = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const bool is_pinned =
+      plan.rows > 0 &&
+      lanes_.device().IsPinned(rows.base, (gradient_rows - 1) * rows.stride_bytes + plan.row_bytes);
+  if (is_pinned && positions >= gradient_rows && rows.stride_bytes == plan.row_bytes) {
+    plan.way = Way::kCopied;
+  } else if (is_pinned && positions <= gradient_rows) {
+    plan.way = Way::kInPlace;  // None is read twice.
+  } else {
+    plan.way = bytes > lanes_.piece_bytes() ? Way::kInPieces : Way::kWithSlots;
+    plan.by_position = positions < gradient_rows;
+  }
+  if (plan.way == Way::kCopied || plan.way == Way::kInPieces) {
+    plan.workspace_begin = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
   EMBLA_ASSIGN_OR_RETURN(plan.workspace_bytes,
                          lanes_.device().WorkspaceBytes("UpdateBytes", kernels_.update_bytes,
                                                         positions, gradients.columns));
-  plan.in_bytes = positions * kPositionBytes + (plan.in_pieces ? 0 : bytes);
+  plan.in_bytes = positions * kPositionBytes + (plan.way == Way::kWithSlots ? bytes : 0);
   return plan;
 }
 
@@ -295,7 +307,7 @@ absl::StatusOr<std::size_t> DeviceRowStore::Update(const GradientBatch& batch) {
   if (batch.slots.empty()) return 0;
   EMBLA_ASSIGN_OR_RETURN(const UpdatePlan plan,
                          PlanOf(batch.slots.size(), batch.gradients, batch.gradient_rows));
-  if (plan.in_pieces) EMBLA_RETURN_IF_ERROR(StopOnError(SendGradients(batch, plan)));
+  if (plan.way == Way::kInPieces) EMBLA_RETURN_IF_ERROR(StopOnError(SendGradients(batch, plan)));
   std::uint64_t stepped = 0;
   // One piece: which gradients belong together is decided among all of them.
   const std::size_t count = batch.slots.size();
@@ -308,7 +320,6 @@ absl::StatusOr<std::size_t> DeviceRowStore::Update(const GradientBatch& batch) {
   return stepped;
 }
 
-// Gradients to the GPU's scratch memory.
 absl::Status DeviceRowStore::SendGradients(const GradientBatch& batch,
                                            const UpdatePlan& plan) const {
   return lanes_.Run(
@@ -337,18 +348,38 @@ void DeviceRowStore::PackGradients(const GradientBatch& batch, const UpdatePlan&
   }
 }
 
+absl::StatusOr<kernels::Input> DeviceRowStore::QueueGradients(Lane& lane,
+                                                              const GradientBatch& batch,
+                                                              const UpdatePlan& plan) const {
+  const kernels::Input& rows = batch.gradients.rows;
+  const std::size_t bytes = plan.rows * plan.row_bytes;
+  kernels::Input sent = {lanes_.scratch(), plan.row_bytes, rows.element};
+  switch (plan.way) {
+    case Way::kCopied:
+      EMBLA_RETURN_IF_ERROR(lane.SendFrom(rows.base, bytes, lanes_.scratch()));
+      return sent;
+    case Way::kInPlace:
+      lane.direct_bytes_in += bytes;
+      return rows;
+    case Way::kWithSlots: {
+      const auto packed = lane.in.Take<std::byte>(bytes);
+      PackGradients(batch, plan, 0, plan.rows, packed.host);
+      sent.base = packed.device;
+      return sent;
+    }
+    case Way::kInPieces:
+      return sent;
+  }
+  EMBLA_CHECK(false);
+}
+
 absl::Status DeviceRowStore::QueueUpdate(Lane& lane, const GradientBatch& batch,
                                          const UpdatePlan& plan) const {
   const std::size_t count = batch.slots.size();
   EMBLA_RETURN_IF_ERROR(lane.in.Reset(lanes_.device(), plan.in_bytes));
   EMBLA_RETURN_IF_ERROR(lane.out.Reset(lanes_.device(), sizeof(std::uint64_t)));
   kernels::cuda::DeviceUpdateBatch update;
-  update.gradients.rows = {lanes_.scratch(), plan.row_bytes, batch.gradients.rows.element};
-  if (!plan.in_pieces) {
-    const auto gradients = lane.in.Take<std::byte>(plan.rows * plan.row_bytes);
-    PackGradients(batch, plan, 0, plan.rows, gradients.host);
-    update.gradients.rows.base = gradients.device;
-  }
+  EMBLA_ASSIGN_OR_RETURN(update.gradients.rows, QueueGradients(lane, batch, plan));
   update.slots = lane.in.Put(batch.slots);
   update.count = count;
   update.slot_limit = slots_;

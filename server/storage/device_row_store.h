@@ -83,13 +83,19 @@ class DeviceRowStore final : public RowStore {
     gpu::DeviceMemory element_state;
   };
   static constexpr std::size_t kPieceBytesPerPosition = 4096;
-  // How an Update travels.
+  // How the gradients of an Update come to the GPU.
+  enum class Way : std::uint8_t {
+    kCopied,     // All of them, from pinned memory of the caller to the scratch memory.
+    kInPlace,    // The kernels read those they need in pinned memory of the caller, over the link.
+    kWithSlots,  // Packed by the host, beside the slots.
+    kInPieces,   // Packed by the host, to the scratch memory, before the slots.
+  };
   struct UpdatePlan {
-    std::size_t rows = 0;  // Gradients that are sent, packed.
+    Way way = Way::kWithSlots;
+    std::size_t rows = 0;  // Gradients that travel.
     std::size_t row_bytes = 0;
-    bool by_position = false;  // A row for each position, where that is fewer than there are.
-    bool in_pieces = false;    // To the scratch memory, before the rest; else beside it.
-    std::size_t in_bytes = 0;  // Cargo of the last trip.
+    bool by_position = false;         // Packed, a row for each position: fewer than there are.
+    std::size_t in_bytes = 0;         // Cargo of the last trip.
     std::size_t workspace_begin = 0;  // In the scratch memory, behind the gradients.
     std::size_t workspace_bytes = 0;
   };
@@ -115,6 +121,9 @@ class DeviceRowStore final : public RowStore {
   static void PackGradients(const GradientBatch& batch, const UpdatePlan& plan, std::size_t begin,
                             std::size_t end, std::byte* to);
   absl::Status QueueUpdate(Lane& lane, const GradientBatch& batch, const UpdatePlan& plan) const;
+  // The gradients where the kernels of an update find them; queues their copy.
+  absl::StatusOr<kernels::Input> QueueGradients(Lane& lane, const GradientBatch& batch,
+                                                const UpdatePlan& plan) const;
   // Rows in the scratch memory, for the means of `count`.
   kernels::StepRows Means(std::size_t count) const;
   // The mean of `copies` to `to`, `count` rows, each from its slot 0 on.

@@ -161,12 +161,51 @@ TEST(DeviceRowStoreReplies, LandInPinnedMemoryOfTheCallerAndElsewhereByTheLane) 
                                         : (*store)->Gather(slots, {0, 12}, out);
         ASSERT_THAT(read, IsOk());
         const bool is_direct = place == pinned->data() && stride == kRowBytes;
-        EXPECT_EQ(trips.last.direct_bytes,
+        EXPECT_EQ(trips.last.direct_bytes_out,
                   is_direct ? (pools ? lengths : slots).size() * kRowBytes : 0);
-        EXPECT_GE(trips.last.bytes_out, trips.last.direct_bytes);
+        EXPECT_GE(trips.last.bytes_out, trips.last.direct_bytes_out);
         EXPECT_LE(trips.last.kernels, trips.last.took);
       }
       EXPECT_EQ(std::memcmp(pinned->data(), pageable.data(), bytes * 2), 0);
+    }
+  }
+}
+
+TEST(DeviceRowStoreUpdates, TakeGradientsStraightFromPinnedMemoryAndNoneTwice) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat32);
+  gpu::SimulatedDevice device;
+  LastTrip trips;
+  auto lanes = DeviceLanes::Create(device, &trips, /*piece_bytes=*/1024);
+  ASSERT_THAT(lanes, IsOk());
+  MemoryBudget budget(std::size_t{1} << 30);
+  const auto store = DeviceRowStore::Create(spec, WholeTable(spec), budget, **lanes);
+  ASSERT_THAT(store, IsOk());
+  constexpr std::size_t kRows = 300;
+  const std::size_t row_bytes = spec.dim * sizeof(float);
+  const auto pinned = device.AllocatePinned(kRows * row_bytes * 2);
+  ASSERT_THAT(pinned, IsOk());
+  std::fill_n(pinned->As<float>(), kRows * spec.dim * 2, 0.5f);
+  const std::vector<float> pageable(kRows * spec.dim * 2, 0.5f);
+  for (const std::size_t positions : {kRows / 3, kRows, kRows * 3}) {
+    const std::vector<std::uint32_t> slots(positions, 7);
+    std::vector<std::uint32_t> row_of(positions);
+    for (std::uint32_t p = 0; p < positions; ++p) row_of[p] = p * 7 % kRows;
+    for (const std::size_t stride : {row_bytes, 2 * row_bytes}) {
+      for (const void* const base :
+           {static_cast<const void*>(pinned->data()), static_cast<const void*>(pageable.data())}) {
+        kernels::Gradients gradients;
+        gradients.rows = {base, stride, kernels::Element::kFloat32};
+        gradients.columns = spec.dim;
+        gradients.row_of = row_of.data();
+        ASSERT_THAT((*store)->ReserveUpdate(positions, gradients, kRows), IsOk());
+        ASSERT_THAT((*store)->Update({slots, gradients, kRows, /*step=*/1}), IsOk());
+        // Rows that lie apart, of which some would be read again and again, go by the lane.
+        const bool is_direct =
+            base == pinned->data() && (stride == row_bytes || positions <= kRows);
+        EXPECT_EQ(trips.last.direct_bytes_in,
+                  is_direct ? std::min(positions, kRows) * row_bytes : 0);
+        EXPECT_GT(trips.last.bytes_in, trips.last.direct_bytes_in);
+      }
     }
   }
 }

@@ -1,6 +1,7 @@
 // The contract of every RowStore. Instantiate with a factory type:
 //   struct Factory { std::unique_ptr<RowStore> Make(const TableSpec& spec, const Slice& slice); };
 // One that is of no use on this machine says why: std::string WhyMissing(); its tests are skipped.
+// One whose stores are on a GPU has their DeviceLanes as `lanes`.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,7 @@
 #include "kernels/combine.h"
 #include "kernels/convert.h"
 #include "kernels/row_kernels.h"
+#include "server/gpu/memory.h"
 #include "server/storage/row_store.h"
 
 namespace embla {
@@ -101,6 +103,16 @@ class RowStoreConformance : public ::testing::Test {
   }
   std::unique_ptr<RowStore> Make(const TableSpec& spec, const Slice& slice) {
     return factory_.Make(spec, slice);
+  }
+  // Memory that copies to and from the store's GPU reach. Null: it has none.
+  std::shared_ptr<std::byte> Pin(std::size_t bytes) {
+    if constexpr (requires(Factory factory) { factory.lanes; }) {
+      auto pinned = factory_.lanes->device().AllocatePinned(bytes);
+      EXPECT_THAT(pinned, testing::IsOk());
+      const auto memory = std::make_shared<gpu::PinnedMemory>(*std::move(pinned));
+      return {memory, memory->data()};
+    }
+    return nullptr;
   }
   // Calls test(spec) for every optimizer and format.
   template <typename Test>
@@ -326,6 +338,16 @@ struct RandomGradients {
     gradients.clip = in_bags ? 0.5f : 0.0f;
   }
 
+  // Has the gradients lie in `memory` instead, so far apart, which is not owned.
+  void LieIn(std::byte* memory, std::size_t stride) {
+    const std::size_t row_bytes = gradients.rows.stride_bytes;
+    for (std::size_t row = 0; row < gradient_rows; ++row) {
+      std::memcpy(memory + row * stride, rows.data() + row * row_bytes, row_bytes);
+    }
+    gradients.rows.base = memory;
+    gradients.rows.stride_bytes = stride;
+  }
+
   // One optimizer step with the sums of kernels/combine.h; how many rows.
   std::size_t Step(RowStore& store) const {
     std::vector<std::int64_t> ids;
@@ -360,6 +382,20 @@ struct RandomGradients {
   kernels::Gradients gradients;
 };
 
+// Steps one store with the gradients of a batch and another with their sums.
+inline void ExpectUpdatesAsSteps(RowStore& updated, RowStore& stepped,
+                                 const RandomGradients& batch) {
+  ASSERT_THAT(updated.ReserveUpdate(batch.slots.size(), batch.gradients, batch.gradient_rows),
+              testing::IsOk());
+  const auto rows = updated.Update({.slots = batch.slots,
+                                    .gradients = batch.gradients,
+                                    .gradient_rows = batch.gradient_rows,
+                                    .step = 3});
+  ASSERT_THAT(rows, testing::IsOk());
+  EXPECT_EQ(*rows, batch.Step(stepped));
+  ASSERT_EQ(ReadAll(updated), ReadAll(stepped));
+}
+
 TYPED_TEST_P(RowStoreConformance, UpdatesWithGradientsAsWithTheirSums) {
   using kernels::Element;
   this->ForEverySpec([&](const TableSpec& spec) {
@@ -370,21 +406,30 @@ TYPED_TEST_P(RowStoreConformance, UpdatesWithGradientsAsWithTheirSums) {
         SCOPED_TRACE(::testing::Message()
                      << "wire " << static_cast<int>(wire) << " in bags " << in_bags);
         const RandomGradients batch(spec, wire, in_bags, 17);
-        const auto updated = this->Make(spec);
-        const auto stepped = this->Make(spec);
-        ASSERT_THAT(
-            updated->ReserveUpdate(batch.slots.size(), batch.gradients, batch.gradient_rows),
-            testing::IsOk());
-        const auto rows = updated->Update({.slots = batch.slots,
-                                           .gradients = batch.gradients,
-                                           .gradient_rows = batch.gradient_rows,
-                                           .step = 3});
-        ASSERT_THAT(rows, testing::IsOk());
-        EXPECT_EQ(*rows, batch.Step(*stepped));
-        ASSERT_EQ(ReadAll(*updated), ReadAll(*stepped));
+        ExpectUpdatesAsSteps(*this->Make(spec), *this->Make(spec), batch);
       }
     }
   });
+}
+
+TYPED_TEST_P(RowStoreConformance, UpdatesWithGradientsThatLieInPinnedMemory) {
+  using kernels::Element;
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kRowwiseAdagrad, DType::kFloat16);
+  if (!this->Make(spec)->SumsGradients(1500)) return;
+  for (const Element wire : {Element::kFloat32, Element::kBFloat16, Element::kInt8Rowwise}) {
+    for (const bool in_bags : {false, true}) {
+      for (const std::size_t apart : {0, 6, 64}) {
+        SCOPED_TRACE(::testing::Message() << "wire " << static_cast<int>(wire) << " in bags "
+                                          << in_bags << " " << apart << " bytes apart");
+        RandomGradients batch(spec, wire, in_bags, 18);
+        const std::size_t stride = batch.gradients.rows.stride_bytes + apart;
+        const auto memory = this->Pin(batch.gradient_rows * stride);
+        ASSERT_NE(memory, nullptr);
+        batch.LieIn(memory.get(), stride);
+        ExpectUpdatesAsSteps(*this->Make(spec), *this->Make(spec), batch);
+      }
+    }
+  }
 }
 
 TYPED_TEST_P(RowStoreConformance, SetOptimizerActsOnTheNextStepAndKeepsTheKind) {
@@ -402,14 +447,12 @@ TYPED_TEST_P(RowStoreConformance, SetOptimizerActsOnTheNextStepAndKeepsTheKind) 
             absl::StatusCode::kInvalidArgument);
 }
 
-REGISTER_TYPED_TEST_SUITE_P(RowStoreConformance, ReportsItsShape,
-                            AnyCutHasTheRowsOfTheWholeAtCreationAndAfterTraining,
-                            GatherGivesTheStoredWeightsInEveryWireFormat, PoolSumsBagsOfAnyLength,
-                            EmptyBatchesDoNothing, WrittenRowsAreTheReadOnesAndTrainOnAlike,
-                            ResetRowsAreAsAtCreation, RowsResetToIdsAreTheirInitialRows,
-                            InitialRowsOfAnyIdAreThoseThatItIsResetTo,
-                            StepsWithRowsWhereTheyLieAsWithTheirSums,
-                            UpdatesWithGradientsAsWithTheirSums,
-                            SetOptimizerActsOnTheNextStepAndKeepsTheKind);
+REGISTER_TYPED_TEST_SUITE_P(
+    RowStoreConformance, ReportsItsShape, AnyCutHasTheRowsOfTheWholeAtCreationAndAfterTraining,
+    GatherGivesTheStoredWeightsInEveryWireFormat, PoolSumsBagsOfAnyLength, EmptyBatchesDoNothing,
+    WrittenRowsAreTheReadOnesAndTrainOnAlike, ResetRowsAreAsAtCreation,
+    RowsResetToIdsAreTheirInitialRows, InitialRowsOfAnyIdAreThoseThatItIsResetTo,
+    StepsWithRowsWhereTheyLieAsWithTheirSums, UpdatesWithGradientsAsWithTheirSums,
+    UpdatesWithGradientsThatLieInPinnedMemory, SetOptimizerActsOnTheNextStepAndKeepsTheKind);
 
 }  // namespace embla
