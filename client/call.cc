@@ -1,6 +1,7 @@
 #include "client/call.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,12 +9,15 @@
 #include "core/base/retry_hint.h"
 #include "core/base/text.h"
 #include "core/rows/stale_plan.h"
+#include "core/socket/short_wait.h"
 
 namespace embla::client {
 namespace {
 
 // An error of the node's own making is not worth many tries.
 constexpr int kInternalAttemptsMax = 3;
+// How long to look for a reply that gRPC receives: a small request takes about so long.
+constexpr std::chrono::microseconds kLooksMax{160};
 
 // Errors after which a node may have done what it was asked; after others of a call with several
 // nodes, those that answered have.
@@ -54,19 +58,32 @@ absl::Status Call::Run() {
 
 std::function<void()> Call::NextStep() {
   while (true) {
+    const bool receives = wait_.receives();
     {
       MutexLock lock(mu_);
-      receiving_ = false;
-      while (steps_.empty() && !wait_.receives()) changed_.Wait(mu_);
+      receiving_ = receives && steps_.empty();
       if (!steps_.empty()) {
         std::function<void()> step = std::move(steps_.front());
         steps_.erase(steps_.begin());
         return step;
       }
-      receiving_ = true;
     }
-    wait_.Wait();
+    if (receives) {
+      wait_.Wait();
+    } else {
+      AwaitStep();
+    }
   }
+}
+
+// Others receive the replies.
+void Call::AwaitStep() {
+  thread_local ShortWait wait(kLooksMax);
+  wait.Until([this](bool sleeps) {
+    MutexLock lock(mu_);
+    while (sleeps && steps_.empty()) changed_.Wait(mu_);
+    return !steps_.empty();
+  });
 }
 
 void Call::RunAsync(std::function<void(const absl::Status&)> done) {

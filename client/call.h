@@ -68,6 +68,7 @@ class Call {
   void Post(std::function<void()> step);
   // Waits for the next step; the caller's in Run.
   std::function<void()> NextStep();
+  void AwaitStep();
   void Drain();
 
   void Start(bool may_refresh);

@@ -17,6 +17,10 @@ namespace embla {
 // Thread safety: one thread's.
 class ShortWait {
  public:
+  // Looks for at most so long; a sleep is short if it is not longer than half as much again.
+  explicit ShortWait(std::chrono::microseconds looks_max = std::chrono::microseconds(100))
+      : looks_max_(looks_max) {}
+
   // Calls `wait(sleeps)` until it returns true: once it has something, and always when it sleeps.
   void Until(absl::FunctionRef<bool(bool sleeps)> wait) {
     using Clock = std::chrono::steady_clock;
@@ -25,7 +29,7 @@ class ShortWait {
       do {
         if (wait(false)) return;
         ::sched_yield();
-      } while (Clock::now() - begin < kLooksMax);
+      } while (Clock::now() - begin < looks_max_);
       is_worth_it_ = false;
       skips_ = kSkips;
     }
@@ -33,15 +37,14 @@ class ShortWait {
     if (skips_ > 0) {
       --skips_;
     } else {
-      is_worth_it_ = Clock::now() - begin < kShortSleep;
+      is_worth_it_ = Clock::now() - begin < looks_max_ * 3 / 2;
     }
   }
 
  private:
-  static constexpr std::chrono::microseconds kLooksMax{100};
-  static constexpr std::chrono::microseconds kShortSleep{150};
   static constexpr int kSkips = 32;
 
+  const std::chrono::microseconds looks_max_;
   bool is_worth_it_ = false;
   int skips_ = 0;  // Sleeps that say nothing.
 };

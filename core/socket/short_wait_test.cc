@@ -15,8 +15,8 @@ struct Counts {
 };
 
 // Waits of one thread. It finds something when it looks, or never does, and sleeps for `sleep`.
-Counts WaitOften(int waits, std::chrono::microseconds sleep, bool finds) {
-  ShortWait wait;
+Counts WaitOften(int waits, std::chrono::microseconds sleep, bool finds,
+                 ShortWait wait = ShortWait()) {
   Counts counts;
   for (int i = 0; i < waits; ++i) {
     bool looked = false;
@@ -44,6 +44,13 @@ TEST(ShortWaitTest, AfterALongSleepItSleeps) {
   const Counts counts = WaitOften(50, std::chrono::milliseconds(1), true);
   EXPECT_EQ(counts.slept, 50);
   EXPECT_EQ(counts.looked, 0);
+}
+
+TEST(ShortWaitTest, ASleepIsShortBesideHowLongItLooks) {
+  const ShortWait patient(std::chrono::seconds(1));
+  const Counts counts = WaitOften(50, std::chrono::milliseconds(1), true, patient);
+  EXPECT_EQ(counts.slept + counts.looked, 50);
+  EXPECT_GT(counts.looked, 40);
 }
 
 TEST(ShortWaitTest, LookingInVainIsRare) {
