@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/shard/testing/local_cluster.h"
+#include "server/shard/testing/unit_moves.h"
 
 namespace embla {
 namespace {
@@ -275,6 +276,45 @@ TEST(GpuNodes, HaveTheIdsOfZchTablesBesideTheirRowsAndCountThemAsCpuDevicesDo) {
   EXPECT_EQ(used[1], used[0]);
   EXPECT_EQ(counts[1], counts[0]);
   for (const double count : counts[1]) EXPECT_GT(count, 0);
+}
+
+// Updates that a GPU sums: ids twice, ids that share rows, ids without one, and a bucket that
+// stands still for a while.
+TEST(GpuNodes, SumLargeUpdatesOfZchTablesAsCpuDevicesDo) {
+  std::vector<std::string> rows;
+  std::vector<std::uint64_t> bytes_in;
+  for (const bool on_gpu : {false, true}) {
+    Metrics metrics;
+    LocalCluster cluster({.devices_per_node = 1,
+                          .is_gpu = [on_gpu](std::uint32_t, std::uint32_t) { return on_gpu; },
+                          .metrics = &metrics});
+    TableSpec spec = SpecOfAnyIds(1);
+    spec.zch->reserved_lanes = 2;
+    spec.zch->unseen = zch::Unseen::kDefault;
+    ASSERT_THAT(cluster.Install({PlaceOn(cluster, spec, 0)}), IsOk());
+    const auto gate = std::make_shared<testing::ScriptedGate>(UnitWindows());
+    UnitHost& host = cluster.node(kFirst).units();
+    testing::RunInOrder(host, spec.id, [&] { host.SetGate({spec.id, 1, 0}, gate); });
+    std::mt19937 random(10);
+    for (std::uint64_t step = 1; step <= 4; ++step) {
+      testing::RunInOrder(host, spec.id, [&] { step == 3 ? gate->Freeze() : gate->Unfreeze(); });
+      std::vector<RowId> ids;
+      for (int i = 0; i < 2000; ++i) {
+        ids.push_back(RowId{static_cast<std::int64_t>(random() % 300)});
+      }
+      const auto updated =
+          cluster.Update(kFirst, Pack(Header(step), {Gradients(spec, ids, random)}));
+      ASSERT_THAT(updated, IsOk());
+      EXPECT_EQ(updated->refused.empty(), step != 3);
+    }
+    rows.emplace_back();
+    for (const auto& [row, contents] : AllRows(cluster, spec)) rows.back() += contents;
+    bytes_in.push_back(static_cast<std::uint64_t>(
+        metrics.MakeCounter(MetricNamed("embla_gpu_link_bytes_total"), {"0", "in"}).value()));
+  }
+  EXPECT_EQ(rows[1], rows[0]);
+  EXPECT_EQ(bytes_in[0], 0u);
+  EXPECT_GT(bytes_in[1], 4 * 1000 * 12 * sizeof(float));  // Gradients, not their sums.
 }
 
 TEST(GpuNodes, CountWhatTheirGpusDo) {

@@ -283,12 +283,11 @@ absl::Status UpdateShare::CheckUnique(const char* what) const {
 
 absl::StatusOr<std::size_t> UpdateShare::Apply(OwnSlice& own, const RowIntervals& skipped,
                                                const Steps& steps) {
+  if (sums_in_store_) return UpdateRows(own, skipped, steps);
   if (own.ids != nullptr && !ids_.empty()) {
     EMBLA_RETURN_IF_ERROR(
-        own.ids->Settle({.step = steps.step, .ttls = ttls_, .admits_all = images_.has_value()},
-                        skipped, *own.store, steps.pool, grouping_));
+        own.ids->Settle(TouchAt(steps.step), skipped, *own.store, steps.pool, grouping_));
   }
-  if (sums_in_store_) return UpdateRows(own, skipped, steps);
   const std::vector<std::int64_t>& rows = grouping_.ids;
   std::size_t stepped = 0, begin = 0;
   // The rows ascend, and so do the intervals.
@@ -311,22 +310,16 @@ absl::StatusOr<std::size_t> UpdateShare::Apply(OwnSlice& own, const RowIntervals
 absl::StatusOr<std::size_t> UpdateShare::UpdateRows(OwnSlice& own, const RowIntervals& skipped,
                                                     const Steps& steps) const {
   std::vector<std::uint32_t>& slots = Scratch::OfThread().slots;
-  const auto slot_of = [&](std::int64_t row) {
-    return !skipped.empty() && skipped.Contains(row)
-               ? kernels::kNoSlot
-               : static_cast<std::uint32_t>(row - own.slice.row_begin);
-  };
-  if (own.ids == nullptr) {
-    ResizeReused(slots, ids_.size());
-    std::transform(ids_.begin(), ids_.end(), slots.begin(), slot_of);
+  ResizeReused(slots, ids_.size());
+  if (own.ids != nullptr) {
+    EMBLA_RETURN_IF_ERROR(own.ids->SettleInPlace(TouchAt(steps.step), skipped, *own.store,
+                                                 steps.pool, grouping_, slots));
   } else {
-    slots.assign(ids_.size(), kernels::kNoSlot);
-    for (std::size_t i = 0; i < grouping_.ids.size(); ++i) {
-      const std::uint32_t slot = slot_of(grouping_.ids[i]);
-      for (std::uint32_t p = grouping_.offsets[i]; p < grouping_.offsets[i + 1]; ++p) {
-        slots[grouping_.positions[p]] = slot;
-      }
-    }
+    std::transform(ids_.begin(), ids_.end(), slots.begin(), [&](std::int64_t row) {
+      return !skipped.empty() && skipped.Contains(row)
+                 ? kernels::kNoSlot
+                 : static_cast<std::uint32_t>(row - own.slice.row_begin);
+    });
   }
   return own.store->Update({.slots = slots,
                             .gradients = gradients_,

@@ -17,6 +17,7 @@
 #include "kernels/combine.h"
 #include "server/storage/thread_pool.h"
 #include "server/table/table_shard.h"
+#include "server/table/zch_ids.h"
 
 namespace embla {
 
@@ -61,6 +62,10 @@ class UpdateShare {
   void JoinGradients(TableParts parts);
   void DescribeGradients(const Slice& slice, const UpdatePart& first, DType wire_dtype);
   absl::Status CheckUnique(const char* what) const;
+  // How an update at `step` finds the ids of a ZCH table.
+  ZchIds::Touch TouchAt(std::uint64_t step) const {
+    return {.step = step, .ttls = ttls_, .admits_all = images_.has_value()};
+  }
   absl::StatusOr<std::size_t> UpdateRows(OwnSlice& own, const RowIntervals& skipped,
                                          const Steps& steps) const;
   absl::Status StepRows(OwnSlice& own, std::size_t begin, std::size_t end,

@@ -111,6 +111,28 @@ absl::Status ZchIds::PlaceUnseen(RowId id, std::size_t position, ZchPlaces& plac
 
 absl::Status ZchIds::Settle(const Touch& touch, const RowIntervals& skipped, RowStore& store,
                             ThreadPool& pool, kernels::Grouping& grouping) {
+  EMBLA_RETURN_IF_ERROR(Apply(touch, skipped, store, pool, grouping));
+  Regroup(grouping);
+  return absl::OkStatus();
+}
+
+absl::Status ZchIds::SettleInPlace(const Touch& touch, const RowIntervals& skipped, RowStore& store,
+                                   ThreadPool& pool, const kernels::Grouping& grouping,
+                                   std::span<std::uint32_t> slots) {
+  EMBLA_RETURN_IF_ERROR(Apply(touch, skipped, store, pool, grouping));
+  std::fill(slots.begin(), slots.end(), kernels::kNoSlot);
+  for (std::size_t i = 0; i < ids_.size(); ++i) {
+    if (answer_.slots[i] == zch::kNoSlot) continue;
+    const std::uint32_t segment = segments_[i];
+    for (std::uint32_t p = grouping.offsets[segment]; p < grouping.offsets[segment + 1]; ++p) {
+      slots[grouping.positions[p]] = SlotInSlice(answer_.slots[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ZchIds::Apply(const Touch& touch, const RowIntervals& skipped, RowStore& store,
+                           ThreadPool& pool, const kernels::Grouping& grouping) {
   ids_.clear();
   segments_.clear();
   for (std::uint32_t i = 0; i < grouping.ids.size(); ++i) {
@@ -132,9 +154,7 @@ absl::Status ZchIds::Settle(const Touch& touch, const RowIntervals& skipped, Row
                   }));
   CountChanges();
   EMBLA_RETURN_IF_ERROR(Stream(answer_.evictions, store));
-  EMBLA_RETURN_IF_ERROR(ResetInserted(store));
-  Regroup(grouping);
-  return absl::OkStatus();
+  return ResetInserted(store);
 }
 
 void ZchIds::GatherTtls(std::span<const std::uint32_t> ttls, const kernels::Grouping& grouping) {

@@ -91,6 +91,12 @@ class ZchIds {
   absl::Status ReserveSweep() { return map_->ReserveSweep(); }
   absl::Status Settle(const Touch& touch, const RowIntervals& skipped, RowStore& store,
                       ThreadPool& pool, kernels::Grouping& grouping);
+  // The same for a store that sums: `grouping` stays, and slots[p] becomes the slot, in the slice,
+  // of what is at position p; kernels::kNoSlot: its id gets no row. Requires: slots has a place for
+  // each position.
+  absl::Status SettleInPlace(const Touch& touch, const RowIntervals& skipped, RowStore& store,
+                             ThreadPool& pool, const kernels::Grouping& grouping,
+                             std::span<std::uint32_t> slots);
 
   // Sweeps the buckets of `rows` that are here; how many ids lost their rows, which are in `store`.
   absl::StatusOr<std::size_t> Sweep(const ZchSweep& sweep, const RowIntervals& rows,
@@ -129,6 +135,9 @@ class ZchIds {
     return static_cast<std::uint32_t>(static_cast<std::int64_t>(slot) - row_begin_);
   }
   absl::Status PlaceUnseen(RowId id, std::size_t position, ZchPlaces& places) const;
+  // Sets ids_, segments_ and answer_.
+  absl::Status Apply(const Touch& touch, const RowIntervals& skipped, RowStore& store,
+                     ThreadPool& pool, const kernels::Grouping& grouping);
   // By position in ids_: the longest of an id's TTLs.
   void GatherTtls(std::span<const std::uint32_t> ttls, const kernels::Grouping& grouping);
   // Hands the rows to the readers of evictions, before the slots get new ids.
