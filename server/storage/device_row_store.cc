@@ -24,6 +24,14 @@ bool CountsUp(std::span<const std::uint32_t> values) {
                      [&next](std::uint32_t value) { return value == next++; });
 }
 
+// Whether kernels load such gradients in words, and nobody's memory byte by byte over the link.
+bool LoadsInWords(const kernels::Gradients& gradients) {
+  const kernels::Input& rows = gradients.rows;
+  const bool has_header = rows.element == kernels::Element::kInt8Rowwise;
+  const auto address = reinterpret_cast<std::uintptr_t>(rows.base);
+  return (address | rows.stride_bytes) % (has_header ? 8 : 16) == 0 && gradients.columns % 8 == 0;
+}
+
 // Packed rows on a lane to rows of `out`, from row `first` on.
 void Unpack(const std::byte* rows, std::size_t row_bytes, const kernels::Output& out,
             std::size_t first, std::size_t count) {
@@ -278,7 +286,7 @@ absl::StatusOr<DeviceRowStore::UpdatePlan> DeviceRowStore::PlanOf(
       lanes_.device().IsPinned(rows.base, (gradient_rows - 1) * rows.stride_bytes + plan.row_bytes);
   if (is_pinned && positions >= gradient_rows && rows.stride_bytes == plan.row_bytes) {
     plan.way = Way::kCopied;
-  } else if (is_pinned && positions <= gradient_rows) {
+  } else if (is_pinned && positions <= gradient_rows && LoadsInWords(gradients)) {
     plan.way = Way::kInPlace;  // None is read twice.
   } else {
     plan.way = bytes > lanes_.piece_bytes() ? Way::kInPieces : Way::kWithSlots;

@@ -60,13 +60,12 @@ struct Memory {
 };
 
 template <Kind kKind>
-struct TrackedFactory {
+struct TrackedFactory : Memory {
   std::unique_ptr<RowStore> Make(const TableSpec& spec, const Slice& slice) {
-    auto store = std::make_unique<TrackedStore>(memory.Make(kKind, spec, slice));
+    auto store = std::make_unique<TrackedStore>(Memory::Make(kKind, spec, slice));
     store->dirty_rows()->Watch(kReader);
     return store;
   }
-  Memory memory;
 };
 
 using Factories = ::testing::Types<TrackedFactory<Kind::kHost>, TrackedFactory<Kind::kDevice>>;

@@ -112,7 +112,11 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
 }
 
 void ChildProcess::Signal(int signal) const {
-  if (running()) ::kill(pid_, signal);
+  if (!running()) return;
+  ::kill(pid_, signal);
+  if (signal != SIGSTOP) return;
+  siginfo_t stopped;
+  ::waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
 }
 
 int ChildProcess::Wait() {

@@ -35,7 +35,8 @@ class ChildProcess {
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& argv,
                                             const std::string& log_path);
 
-  // Sends `signal`. Does not wait.
+  // Sends `signal`. Waits only with SIGSTOP: until all threads stand still, or the process has
+  // ended.
   void Signal(int signal) const;
   // Waits for the end; returns the exit code, or 128 + signal.
   int Wait();
