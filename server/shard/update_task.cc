@@ -80,7 +80,11 @@ absl::Status UpdateTask::PlanStep() {
 absl::Status UpdateTask::PlanPart(std::uint32_t index, const PartPlace& place) {
   const UpdatePart& part = batch().parts[index];
   EMBLA_RETURN_IF_ERROR(CheckPart(part, batch().wire_dtype));
-  EMBLA_RETURN_IF_ERROR(place.shard->CheckColumns({part.column_begin, part.column_end}));
+  // An update that was decided may have left out rows of columns whose units had all left: this
+  // process need not know of them any more.
+  if (!is_repeated()) {
+    EMBLA_RETURN_IF_ERROR(place.shard->CheckColumns({part.column_begin, part.column_end}));
+  }
   EMBLA_RETURN_IF_ERROR(CheckTtl(place.table->spec, part));
   TableWork& work = WorkOf(place, part.replica_group);
   work.parts.push_back(&part);
