@@ -23,11 +23,17 @@ using ::testing::HasSubstr;
 using Pace = gpu::SimulatedDeviceOptions::Pace;
 using Fault = gpu::SimulatedFault;
 
+// Counts what lanes carried.
+struct LastTrip final : LaneObserver {
+  void OnTrip(const Trip& trip) override { last = trip; }
+  Trip last;
+};
+
 // The pieces are small, so that every batch takes many and both lanes are in use.
 template <Pace kPace, std::size_t kPieceBytes>
 struct SimulatedFactory {
   SimulatedFactory() {
-    auto made = DeviceLanes::Create(device, nullptr, kPieceBytes);
+    auto made = DeviceLanes::Create(device, &trips, kPieceBytes);
     EXPECT_THAT(made, IsOk());
     lanes = *std::move(made);
   }
@@ -38,6 +44,7 @@ struct SimulatedFactory {
   }
 
   gpu::SimulatedDevice device{{.ordinal = 5, .pace = kPace}};
+  LastTrip trips;
   MemoryBudget budget{std::size_t{1} << 30};
   std::unique_ptr<DeviceLanes> lanes;
 };
@@ -126,22 +133,10 @@ absl::Status Change(RowStore& store) {
   return store.Step({slots, gradients, 24, {}, 1});
 }
 
-// Counts what lanes carried.
-struct LastTrip final : LaneObserver {
-  void OnTrip(const Trip& trip) override { last = trip; }
-  Trip last;
-};
-
 TEST(DeviceRowStoreReplies, LandInPinnedMemoryOfTheCallerAndElsewhereByTheLane) {
   const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat32);
-  gpu::SimulatedDevice device;
-  LastTrip trips;
-  auto lanes = DeviceLanes::Create(device, &trips, /*piece_bytes=*/1024);
-  ASSERT_THAT(lanes, IsOk());
-  MemoryBudget budget(std::size_t{1} << 30);
-  const Slice slice{0, 500, 0, 12, {}};
-  const auto store = DeviceRowStore::Create(spec, slice, budget, **lanes);
-  ASSERT_THAT(store, IsOk());
+  SmallPieces factory;
+  const auto store = factory.Make(spec, {0, 500, 0, 12, {}});
   std::vector<std::uint32_t> slots(301);
   std::iota(slots.begin(), slots.end(), 7);
   const std::vector<std::uint32_t> lengths(43, 7);
@@ -149,7 +144,7 @@ TEST(DeviceRowStoreReplies, LandInPinnedMemoryOfTheCallerAndElsewhereByTheLane) 
   const std::size_t bytes = slots.size() * kRowBytes;
   // One row is put between two others: too short for a copy of its own.
   for (const std::size_t stride : {kRowBytes, 2 * kRowBytes}) {
-    const auto pinned = device.AllocatePinned(bytes * 2);
+    const auto pinned = factory.device.AllocatePinned(bytes * 2);
     ASSERT_THAT(pinned, IsOk());
     std::vector<std::byte> pageable(bytes * 2);
     std::vector<std::byte*> places = {pinned->data(), pageable.data()};
@@ -157,14 +152,14 @@ TEST(DeviceRowStoreReplies, LandInPinnedMemoryOfTheCallerAndElsewhereByTheLane) 
     for (const bool pools : {false, true}) {
       for (std::byte* const place : places) {
         const kernels::Output out{place, stride, kernels::Element::kFloat32};
-        const absl::Status read = pools ? (*store)->Pool({slots, lengths, nullptr}, {0, 12}, out)
-                                        : (*store)->Gather(slots, {0, 12}, out);
+        const absl::Status read = pools ? store->Pool({slots, lengths, nullptr}, {0, 12}, out)
+                                        : store->Gather(slots, {0, 12}, out);
         ASSERT_THAT(read, IsOk());
         const bool is_direct = place == pinned->data() && stride == kRowBytes;
-        EXPECT_EQ(trips.last.direct_bytes_out,
+        EXPECT_EQ(factory.trips.last.direct_bytes_out,
                   is_direct ? (pools ? lengths : slots).size() * kRowBytes : 0);
-        EXPECT_GE(trips.last.bytes_out, trips.last.direct_bytes_out);
-        EXPECT_LE(trips.last.kernels, trips.last.took);
+        EXPECT_GE(factory.trips.last.bytes_out, factory.trips.last.direct_bytes_out);
+        EXPECT_LE(factory.trips.last.kernels, factory.trips.last.took);
       }
       EXPECT_EQ(std::memcmp(pinned->data(), pageable.data(), bytes * 2), 0);
     }
@@ -173,16 +168,11 @@ TEST(DeviceRowStoreReplies, LandInPinnedMemoryOfTheCallerAndElsewhereByTheLane) 
 
 TEST(DeviceRowStoreUpdates, TakeGradientsStraightFromPinnedMemoryAndNoneTwice) {
   const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat32);
-  gpu::SimulatedDevice device;
-  LastTrip trips;
-  auto lanes = DeviceLanes::Create(device, &trips, /*piece_bytes=*/1024);
-  ASSERT_THAT(lanes, IsOk());
-  MemoryBudget budget(std::size_t{1} << 30);
-  const auto store = DeviceRowStore::Create(spec, WholeTable(spec), budget, **lanes);
-  ASSERT_THAT(store, IsOk());
+  SmallPieces factory;
+  const auto store = factory.Make(spec, WholeTable(spec));
   constexpr std::size_t kRows = 300;
   const std::size_t row_bytes = spec.dim * sizeof(float);
-  const auto pinned = device.AllocatePinned(kRows * row_bytes * 2);
+  const auto pinned = factory.device.AllocatePinned(kRows * row_bytes * 2);
   ASSERT_THAT(pinned, IsOk());
   std::fill_n(pinned->As<float>(), kRows * spec.dim * 2, 0.5f);
   const std::vector<float> pageable(kRows * spec.dim * 2, 0.5f);
@@ -197,14 +187,14 @@ TEST(DeviceRowStoreUpdates, TakeGradientsStraightFromPinnedMemoryAndNoneTwice) {
         gradients.rows = {base, stride, kernels::Element::kFloat32};
         gradients.columns = spec.dim;
         gradients.row_of = row_of.data();
-        ASSERT_THAT((*store)->ReserveUpdate(positions, gradients, kRows), IsOk());
-        ASSERT_THAT((*store)->Update({slots, gradients, kRows, /*step=*/1}), IsOk());
+        ASSERT_THAT(store->ReserveUpdate(positions, gradients, kRows), IsOk());
+        ASSERT_THAT(store->Update({slots, gradients, kRows, /*step=*/1}), IsOk());
         // Rows that lie apart, of which some would be read again and again, go by the lane.
         const bool is_direct =
             base == pinned->data() && (stride == row_bytes || positions <= kRows);
-        EXPECT_EQ(trips.last.direct_bytes_in,
+        EXPECT_EQ(factory.trips.last.direct_bytes_in,
                   is_direct ? std::min(positions, kRows) * row_bytes : 0);
-        EXPECT_GT(trips.last.bytes_in, trips.last.direct_bytes_in);
+        EXPECT_GT(factory.trips.last.bytes_in, factory.trips.last.direct_bytes_in);
       }
     }
   }
