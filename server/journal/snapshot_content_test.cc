@@ -56,6 +56,30 @@ TEST_F(SnapshotsTest, UnitsThatHaveAllLeftDoNotComeBack) {
   EXPECT_TRUE(subject_->node().OwnedUnits().empty());
 }
 
+// The snapshot knows nothing of the columns; an update that was decided after it leaves their rows
+// out, as others have them.
+TEST_F(SnapshotsTest, AnUpdateThatLeftOutRowsOfColumnsThatHaveLeftIsRepeated) {
+  table_.column_granule_width = kDim / 2;
+  placement_ = {.sharding = ShardingType::kColumnWise, .min_partition = kDim / 2};
+  Start(/*rows=*/600);
+  UnitHost& host = subject_->node().units();
+  for (std::uint32_t unit = 0; unit < 8; ++unit) {
+    const auto gate = std::make_shared<ScriptedGate>(UnitWindows());
+    gate->Release(NodeId{2});
+    RunInOrder(host, kTable, [&] { host.SetGate({kTable, unit, 0}, gate); });
+    Trim(unit);
+  }
+  ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+  const auto result = AddOneAs(1, 0, 600);
+  ASSERT_THAT(result, IsOk());
+  EXPECT_FALSE(result->refused.empty());
+  const std::vector<NodeRows> expected = Rows();
+  EXPECT_EQ(expected[0].size(), 600u) << "half of each row";
+  KillAndStart();
+  EXPECT_EQ(subject_->journal().recovery().updates, 1u);
+  EXPECT_TRUE(Rows() == expected);
+}
+
 TEST_F(SnapshotsTest, AUnitThatComesWhileASnapshotIsTakenIsWhole) {
   Start(/*rows=*/600);
   LetComeWhileASnapshotIsTaken();

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "core/planner/placement.h"
 #include "server/journal/testing/slow_snapshot.h"
 
 namespace embla::testing {
@@ -23,8 +22,7 @@ void SnapshotsTest::Start(std::int64_t rows) {
   table_.optimizer.kind = OptimizerKind::kSgd;
   table_.optimizer.learning_rate = 1.0f;
   table_.SetDefaults();
-  absl::StatusOr<TablePlan> table =
-      PlaceTable(table_, {.sharding = ShardingType::kRowWise}, {node_}, {});
+  absl::StatusOr<TablePlan> table = PlaceTable(table_, placement_, {node_}, {});
   ASSERT_THAT(table, IsOk());
   if (table_.sync.has_value()) {
     table->steps = {.version = PlanVersion{1}, .members = {{.ranks = {Rank{0}}}}};

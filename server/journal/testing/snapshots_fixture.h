@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/testing/status_matchers.h"
+#include "core/planner/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/journal/snapshot_files.h"
@@ -108,6 +109,7 @@ class SnapshotsTest : public ::testing::Test {
   NodeSpec node_;
   JournaledNode::Options options_;
   TableSpec table_;
+  PlacementRequest placement_ = {.sharding = ShardingType::kRowWise};
   std::unique_ptr<JournaledNode> subject_;
   std::uint64_t seq_ = 1;
   std::uint64_t steps_ahead_ = 0;
