@@ -189,7 +189,8 @@ void Call::OnReply(const Attempt& attempt, const NodeReply& reply) {
   if (!reply.status.ok()) return OnFailure(attempt, reply.status);
   const std::vector<UnitHint> hints =
       work_->HintsIn(attempt.target, reply, *services_.plans.routes());
-  services_.plans.Follow(attempt.target.plan_version, reply.plan_version, hints);
+  services_.plans.Follow(attempt.target.plan_version, attempt.target.node, reply.plan_version,
+                         hints);
   const std::vector<Postponed> left =
       work_->TakePostponed(attempt.target, reply, *services_.plans.routes());
   // An update's share was applied but for what is left, a lookup's was answered whole or not at

@@ -47,13 +47,13 @@ void PlanKeeper::Offer(PlanPtr plan) {
   routes_ = std::move(routes);
 }
 
-void PlanKeeper::Follow(PlanVersion routed_by, PlanVersion said_by,
+void PlanKeeper::Follow(PlanVersion routed_by, NodeId node, PlanVersion its_plan,
                         std::span<const UnitHint> hints) {
   if (hints.empty()) return;
   MutexLock one_at_a_time(hints_mu_);
   const RoutesPtr before = routes();
   if (before->plan().version() != routed_by) return;
-  RoutesPtr next = Routes::Following(*before, hints, said_by);
+  RoutesPtr next = Routes::Following(*before, hints, node, its_plan);
   if (next == nullptr) return;
   MutexLock lock(mu_);
   if (routes_ == before) routes_ = std::move(next);

@@ -32,9 +32,10 @@ class PlanKeeper {
 
   // Takes over `plan` if it is newer.
   void Offer(PlanPtr plan);
-  // Takes over what a node of plan `said_by` says about units, in its answer to a request that plan
-  // `routed_by` and perhaps hints brought there; unless there is a newer plan by now.
-  void Follow(PlanVersion routed_by, PlanVersion said_by, std::span<const UnitHint> hints);
+  // Takes over what `node`, which goes by `its_plan`, says about units in its answer to a request
+  // that plan `routed_by` and perhaps hints brought there; unless there is a newer plan by now.
+  void Follow(PlanVersion routed_by, NodeId node, PlanVersion its_plan,
+              std::span<const UnitHint> hints);
   // Asks the coordinator for its plan. Errors are the coordinator's.
   absl::Status Refresh(absl::Time deadline);
   // Calls `then` once the coordinator was asked after this call, whatever it answered, or about

@@ -338,6 +338,21 @@ TEST_F(HintsTest, ToANodeThatThePlanDoesNotHaveWaitForANewerOne) {
   EXPECT_THAT(world_.UpdateRow(45), IsOk());
 }
 
+// A node that gave units away long ago may know less of them than the plan: it was not asked for
+// the rows from 50 on, and what it says of them is not taken.
+TEST_F(HintsTest, AreTakenAboutRowsThatTheNodeWasAskedForOnly) {
+  world_.cluster().Say({kOne, 40, 60, kThree, 5});
+  EXPECT_THAT(world_.UpdateRow(45, {.timeout = absl::Milliseconds(20)}),
+              StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(world_.TakeAsked(), Each("fake:1"));
+  EXPECT_THAT(world_.UpdateRow(55), IsOk());
+  EXPECT_THAT(world_.TakeAsked(), ElementsAre("fake:2"));
+  world_.cluster().SayNothing();
+  world_.cluster().Say({kOne, 40, 50, kTwo, 5});
+  EXPECT_THAT(world_.UpdateRow(45), IsOk());
+  EXPECT_THAT(world_.TakeAsked(), ElementsAre("fake:1", "fake:2"));
+}
+
 // A node that is behind may say of a unit what is older than the plan (docs/consistency.md, "Units
 // that came to rest").
 TEST_F(HintsTest, MakeUpdatesAsOldAsThePlanOfTheNodeThatGaveThem) {

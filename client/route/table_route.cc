@@ -96,6 +96,15 @@ TableRoute::TableRoute(TablePtr plan, UnitHints hints)
   }
 }
 
+bool TableRoute::SendsTo(NodeId node, const UnitHint& hint) const {
+  return std::ranges::all_of(primary(), [&](const RouteBlock& block) {
+    const bool meets =
+        block.column_begin() < hint.column_end && hint.column_begin < block.column_end();
+    return !meets ||
+           block.RowsOn(node, hint.row_begin, hint.row_end) == hint.row_end - hint.row_begin;
+  });
+}
+
 std::size_t TableRoute::ReplicaFor(SessionId session, NodeId avoid) const {
   const std::size_t first = ToInt(session) % replicas_.size();
   for (std::size_t i = 0; i <= replicas_.size(); ++i) {
@@ -124,14 +133,15 @@ Routes::Routes(PlanPtr plan, const Routes* before)
 }
 
 std::shared_ptr<const Routes> Routes::Following(const Routes& before,
-                                                std::span<const UnitHint> hints,
-                                                PlanVersion said_by) {
+                                                std::span<const UnitHint> hints, NodeId node,
+                                                PlanVersion its_plan) {
   std::map<std::size_t, std::vector<UnitHint>> by_table;  // By place in tables_.
   for (const UnitHint& hint : hints) {
     const TablePlan* const table = before.plan_->FindTable(hint.table);
     if (table == nullptr || before.plan_->FindNode(hint.owner) == nullptr) continue;
     if (table->replicas.size() > 1 && !table->grouped()) continue;
-    by_table[before.plan_->tables().IndexOf(table->spec.id)].push_back(hint);
+    const std::size_t place = before.plan_->tables().IndexOf(table->spec.id);
+    if (before.tables_[place]->SendsTo(node, hint)) by_table[place].push_back(hint);
   }
   std::shared_ptr<Routes> routes;
   for (const auto& [place, about] : by_table) {
@@ -143,7 +153,7 @@ std::shared_ptr<const Routes> Routes::Following(const Routes& before,
   }
   if (routes == nullptr) return nullptr;
   ++routes->hints_;
-  routes->routed_since_ = std::min(routes->routed_since_, said_by);
+  routes->routed_since_ = std::min(routes->routed_since_, its_plan);
   return routes;
 }
 

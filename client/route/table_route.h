@@ -72,6 +72,9 @@ class TableRoute {
   // Null unless the table has synchronous steps.
   const StepUnits* step_units() const { return step_units_.has_value() ? &*step_units_ : nullptr; }
 
+  // Whether all rows of the hint go to `node`. Requires: there is one copy, or there are groups.
+  bool SendsTo(NodeId node, const UnitHint& hint) const;
+
   // The copy that a session reads: always the same one, so that a trainer reads its own writes in
   // order, unless it has rows on `avoid`: then the primary, or else any, that has none.
   std::size_t ReplicaFor(SessionId session, NodeId avoid) const;
@@ -88,11 +91,12 @@ class Routes {
  public:
   // Shares the routes of tables that `before` has from the same plan of the table.
   explicit Routes(PlanPtr plan, const Routes* before = nullptr);
-  // `before` and `hints`, which a node of plan `said_by` gave. Null: they change nothing. Hints
-  // that name nodes that are not in the plan, or are about tables with several copies, do not.
+  // `before` and `hints`, which `node` gave under `its_plan`. Null: they change nothing. Hints that
+  // name nodes that are not in the plan, or are about tables with several copies, do not; nor do
+  // those about rows that `before` does not send to `node`, which may know less of them.
   static std::shared_ptr<const Routes> Following(const Routes& before,
-                                                 std::span<const UnitHint> hints,
-                                                 PlanVersion said_by);
+                                                 std::span<const UnitHint> hints, NodeId node,
+                                                 PlanVersion its_plan);
 
   const Plan& plan() const { return *plan_; }
   const PlanPtr& plan_ptr() const { return plan_; }

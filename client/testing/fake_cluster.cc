@@ -393,6 +393,8 @@ std::vector<RefusedUnit> FakeCluster::Moved(NodeId node, const std::vector<Part>
           return saying.node == node && saying.row_begin <= row && row < saying.row_end;
         });
         if (said != sayings_.end()) {
+          refused.row_begin = said->row_begin;
+          refused.row_end = said->row_end;
           refused.owner = said->owner;
           refused.epoch = said->epoch;
         } else if (!gives_hints_ || refused.owner == node) {

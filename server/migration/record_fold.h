@@ -45,6 +45,7 @@ struct FoldGuards {
   // Guards of the code that executes it.
   bool since_is_first = true;      // Senders name the first plan of all attempts, not the last one,
   bool hints_are_dated = true;     // or that of a node whose hints they go by, if it is older.
+  bool hints_are_asked = true;     // A node names places of units that it was asked for only.
   bool plan_has_unit = true;       // A fold begins under a plan that has the unit here,
   bool plan_after_arrival = true;  // that came later than the news that the unit is here,
   bool plan_was_sent = true;       // and that this process was sent, not its log.
@@ -66,6 +67,7 @@ inline constexpr std::array kFoldGuardNames = {
     FoldGuardName{"stale_takes_apart", &FoldGuards::stale_takes_apart},
     FoldGuardName{"since_is_first", &FoldGuards::since_is_first},
     FoldGuardName{"hints_are_dated", &FoldGuards::hints_are_dated},
+    FoldGuardName{"hints_are_asked", &FoldGuards::hints_are_asked},
     FoldGuardName{"plan_has_unit", &FoldGuards::plan_has_unit},
     FoldGuardName{"plan_after_arrival", &FoldGuards::plan_after_arrival},
     FoldGuardName{"plan_was_sent", &FoldGuards::plan_was_sent},

@@ -61,6 +61,8 @@ namespace {
 // Pooled rows that are converted to the wire at once, at least: they stay in the second-level
 // cache.
 constexpr std::size_t kPooledBytes = std::size_t{256} << 10;
+// Refusals in a reply.
+constexpr std::size_t kRefusedMax = 1024;
 
 // Bags [Border(rank), Border(rank + 1)) of a reduced part are summed by `rank`.
 std::size_t Border(std::size_t bags, std::uint32_t rank, std::uint32_t ranks) {
@@ -444,12 +446,13 @@ void LookupTask::Finish() {
 std::vector<RefusedUnit> LookupTask::Refused() const {
   std::vector<RefusedUnit> refused;
   for (std::size_t p = 0; p < parts_.size(); ++p) {
-    for (const TableUnits::Moved& units : parts_[p].moved) {
-      if (refused.size() == TableUnits::kMovedMax) return refused;
-      refused.push_back(RefusedMoved(*tables_, parts_[p].table->spec.id, units));
+    for (const TableUnits::Moved& unit : parts_[p].moved) {
+      refused.push_back(RefusedMoved(*tables_, parts_[p].table->spec.id, unit));
       refused.back().part = static_cast<std::uint32_t>(p);
     }
   }
+  JoinNeighbours(refused);
+  if (refused.size() > kRefusedMax) refused.resize(kRefusedMax);
   return refused;
 }
 

@@ -19,15 +19,15 @@ PlanVersion PlanThatMoved(const NodeTables& tables, TableId id, ColumnRange colu
   return is_here ? Next(version) : version;
 }
 
-RefusedUnit RefusedMoved(const NodeTables& tables, TableId table, const TableUnits::Moved& units) {
-  return {.row_begin = units.rows.begin,
-          .row_end = units.rows.end,
+RefusedUnit RefusedMoved(const NodeTables& tables, TableId table, const TableUnits::Moved& unit) {
+  return {.row_begin = unit.rows.begin,
+          .row_end = unit.rows.end,
           .reason = RefusedUnit::Reason::kMoved,
-          .plan_version = PlanThatMoved(tables, table, units.columns, units.rows),
-          .column_begin = units.columns.begin,
-          .column_end = units.columns.end,
-          .owner = units.owner,
-          .epoch = ToInt(units.epoch)};
+          .plan_version = PlanThatMoved(tables, table, unit.columns, unit.rows),
+          .column_begin = unit.columns.begin,
+          .column_end = unit.columns.end,
+          .owner = unit.owner,
+          .epoch = ToInt(unit.epoch)};
 }
 
 void JoinNeighbours(std::vector<RefusedUnit>& refused) {

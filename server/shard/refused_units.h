@@ -15,8 +15,8 @@ namespace embla {
 PlanVersion PlanThatMoved(const NodeTables& tables, TableId table, ColumnRange columns,
                           RowInterval rows);
 
-// The refusal of `units`, in part 0 of a request.
-RefusedUnit RefusedMoved(const NodeTables& tables, TableId table, const TableUnits::Moved& units);
+// The refusal of `unit`, in part 0 of a request.
+RefusedUnit RefusedMoved(const NodeTables& tables, TableId table, const TableUnits::Moved& unit);
 
 // Joins neighbours that are refused for the same. The order changes.
 void JoinNeighbours(std::vector<RefusedUnit>& refused);

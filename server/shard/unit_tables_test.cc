@@ -251,6 +251,12 @@ TEST_F(UnitTablesTest, RefusalsSayWhereUnitsAreByRuns) {
   ASSERT_THAT(looked_up, IsOk());
   EXPECT_EQ(looked_up->rows.size(), 0u);
   EXPECT_EQ(looked_up->plan_version, PlanVersion{1});
+  // Unit 0 was not asked for.
+  RefusedUnit asked = known;
+  asked.row_begin = 10;
+  EXPECT_THAT(looked_up->refused, ElementsAre(asked));
+  data.ids.push_back(RowId{3});
+  looked_up = cluster_.Lookup(kSource, Pack(header, {data}));
   EXPECT_THAT(looked_up->refused, ElementsAre(known));
   data.ids.push_back(RowId{25});
   looked_up = cluster_.Lookup(kSource, Pack(header, {data}));
@@ -263,7 +269,7 @@ TEST_F(UnitTablesTest, RefusalsSayWhereUnitsAreByRuns) {
   InOrder([&] { last->Release(kTarget); });
   ASSERT_THAT(Trim(source(), 3), IsOk());
   data.ids = {RowId{12}};
-  EXPECT_THAT(cluster_.Lookup(kSource, Pack(header, {data}))->refused, ElementsAre(known));
+  EXPECT_THAT(cluster_.Lookup(kSource, Pack(header, {data}))->refused, ElementsAre(asked));
   EXPECT_EQ(Update(kSource, 2, {{35}})->refused.front().owner, kTarget);
 }
 

@@ -116,19 +116,10 @@ void TableUnits::AskWhoServes() {
                        .owner = answer.owner,
                        .epoch = answer.epoch});
     }
-    std::ranges::sort(moved, {}, [](const Moved& units) { return units.rows.begin; });
+    std::ranges::sort(moved, {}, [](const Moved& unit) { return unit.rows.begin; });
     cut.closed = RowIntervals();
-    cut.moved.clear();
-    for (const Moved& units : moved) {
-      cut.closed.Insert(units.rows);
-      Moved* const last = cut.moved.empty() ? nullptr : &cut.moved.back();
-      if (last != nullptr && last->rows.end == units.rows.begin && last->owner == units.owner &&
-          last->epoch == units.epoch) {
-        last->rows.end = units.rows.end;
-      } else {
-        cut.moved.push_back(units);
-      }
-    }
+    for (const Moved& unit : moved) cut.closed.Insert(unit.rows);
+    cut.moved = std::move(moved);
   }
   closed_is_known_ = true;
 }
@@ -155,16 +146,16 @@ absl::Status TableUnits::CheckServed(std::span<const RowId> ids, const Cut& cut,
   std::vector<bool> is_named(cut.moved.size(), false);
   for (const RowId id : ids) {
     const std::int64_t row = id_rows.RowOf(id);
-    // The last units that begin at the row or before it.
-    const auto after = std::ranges::upper_bound(
-        cut.moved, row, {}, [](const Moved& units) { return units.rows.begin; });
+    // The last unit that begins at the row or before it.
+    const auto after = std::ranges::upper_bound(cut.moved, row, {},
+                                                [](const Moved& unit) { return unit.rows.begin; });
     if (after == cut.moved.begin() || !std::prev(after)->rows.Contains(row)) continue;
     if (status.ok()) {
       status = absl::FailedPreconditionError(
           absl::StrCat("table ", spec_.name, " row ", ToInt(id), " has moved to another node"));
     }
     const auto number = static_cast<std::size_t>(after - cut.moved.begin()) - 1;
-    if (is_named[number] || moved.size() >= kMovedMax) continue;
+    if (is_named[number]) continue;
     is_named[number] = true;
     moved.push_back(*std::prev(after));
   }

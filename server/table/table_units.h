@@ -29,7 +29,7 @@ namespace embla {
 
 class TableUnits {
  public:
-  // Units with neighbouring rows that another node has, as their gates say.
+  // A unit that another node has, as its gate says.
   struct Moved {
     RowInterval rows;
     ColumnRange columns;
@@ -50,7 +50,7 @@ class TableUnits {
     std::vector<Gated> gates;
     std::size_t folded = 0;              // Gates folded back.
     std::vector<std::uint32_t> gate_of;  // By row granule: 1 + the position in gates, or 0.
-    // AskWhoServes': rows whose gates do not serve lookups, and where these are, ascending.
+    // AskWhoServes': rows whose gates do not serve lookups, and where these units are, ascending.
     RowIntervals closed;
     std::vector<Moved> moved;
     // By row granule: present, and without a gate; FindRest's.
@@ -107,8 +107,8 @@ class TableUnits {
   // The rows of the cut of exactly these columns whose gates do not serve lookups.
   const RowIntervals& ClosedRows(ColumnRange columns);
   // FailedPrecondition unless every gate that lies on `ids` and `columns` serves lookups; `moved`
-  // then gets the units that do not, once, kMovedMax of them at most.
-  static constexpr std::size_t kMovedMax = 1024;
+  // then gets the units that do not, each once. Units that `ids` have no row of are not named: of
+  // one that left long ago the sender may know more than this node (docs/protocol.md, "Hints").
   absl::Status CheckServed(std::span<const RowId> ids, ColumnRange columns,
                            std::vector<Moved>& moved);
 

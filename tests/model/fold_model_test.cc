@@ -75,6 +75,7 @@ const RemovedGuard kRemoved[] = {
     {"stale_takes_apart", &FoldGuards::stale_takes_apart, {.updates = {kBoth}}, kLost},
     {"since_is_first", &FoldGuards::since_is_first, {.updates = {kBoth}}, kLost},
     {"hints_are_dated", &FoldGuards::hints_are_dated, {.updates = {kBoth}, .hints = 2}, kLost},
+    {"hints_are_asked", &FoldGuards::hints_are_asked, {.updates = {kBoth}, .hints = 2}, kLost},
     {"plan_has_unit", &FoldGuards::plan_has_unit, {.updates = {kBoth}, .crashes = 1}, kLost},
     {"plan_after_arrival",
      &FoldGuards::plan_after_arrival,

@@ -77,6 +77,7 @@ std::vector<FoldStep> FoldModel::EnabledSteps(const World& world) const {
   }
   if (world.known_plan < world.plan) add(Kind::kLearnPlan);
   if (world.hints > 0 && !Has(RouteOf(world), world)) add(Kind::kAsk);
+  if (world.hints > 0 && !config_.guards.hints_are_asked) add(Kind::kTell);
   if (world.answer != 0) add(Kind::kTakeHint);
   if (world.is_coming) add(Kind::kArrive);
   if (world.is_frozen) add(Kind::kThaw), add(Kind::kMove);
@@ -119,6 +120,8 @@ void FoldModel::Take(const Step& step, World& world) const {
       return;
     case FoldStepKind::kAsk:
       return Ask(world);
+    case FoldStepKind::kTell:
+      return Tell(world);
     case FoldStepKind::kTakeHint:
       return TakeHint(world);
     case FoldStepKind::kArrive:
@@ -183,6 +186,12 @@ void FoldModel::Ask(World& world) const {
   const int node = RouteOf(world);
   world.answer = static_cast<std::uint8_t>(1 + (1 - node));
   world.answer_plan = node == 1 ? world.installed : world.plan;
+}
+
+void FoldModel::Tell(World& world) const {
+  --world.hints;
+  world.answer = 1;
+  world.answer_plan = world.plan;
 }
 
 void FoldModel::TakeHint(World& world) const {
@@ -340,6 +349,8 @@ std::string FoldModel::Describe(const Step& step) const {
       return "the trainer learns the next plan";
     case FoldStepKind::kAsk:
       return "the trainer asks for the unit, and the node names the other one";
+    case FoldStepKind::kTell:
+      return "a third node that was asked for another unit names node 0";
     case FoldStepKind::kTakeHint:
       return "the trainer gets that answer, and goes by it";
     case FoldStepKind::kArrive:

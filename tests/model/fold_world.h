@@ -14,7 +14,9 @@
 //
 // With hints, the trainer may ask the node that it would send the unit's rows to where the unit is,
 // and go by the answer until it learns the next plan. The answer may be late; and so may the news
-// that a unit has come to node 1, which the trainer's plan says by then.
+// that a unit has come to node 1, which the trainer's plan says by then. A third node, which once
+// had the unit and gave it to node 0, may know no more of it than that, however new its plan is: it
+// died, and has read that in its log. It is not asked, and so does not tell.
 #pragma once
 
 #include <array>
@@ -95,6 +97,7 @@ enum class FoldStepKind : std::uint8_t {
   kDeliverPart,  // The unit's rows are left out.
   kLearnPlan,
   kAsk,
+  kTell,
   kTakeHint,
   kArrive,
   kFreeze,
@@ -162,6 +165,7 @@ class FoldModel {
 
   void Send(int update, std::uint8_t rows, World& world) const;
   void Ask(World& world) const;
+  void Tell(World& world) const;
   void TakeHint(World& world) const;
   void Arrive(World& world) const;
   // The rows that the answer acknowledges.
