@@ -1,11 +1,15 @@
 // Everything of a node that a start knows from its snapshots: rows wherever they lie, units that
 // come while one is taken, sessions and steps, copies, averagings, ids.
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/testing/await.h"
+#include "core/base/testing/seeds.h"
 #include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -78,6 +82,38 @@ TEST_F(SnapshotsTest, AnUpdateThatLeftOutRowsOfColumnsThatHaveLeftIsRepeated) {
   KillAndStart();
   EXPECT_EQ(subject_->journal().recovery().updates, 1u);
   EXPECT_TRUE(Rows() == expected);
+}
+
+// A task looks through many windows, or reads a part of one with many changes, and rows that it has
+// passed change again before the next one.
+TEST_F(SnapshotsTest, ChangesOfManyWindowsAreAllThereWhileOthersCome) {
+  const std::uint32_t seed = TestSeed();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937 random(seed);
+  constexpr int kTableRows = 60'000;  // Windows have about 4,000 rows.
+  options_.journal.snapshots.changes_share = 10;
+  Start(kTableRows);
+  ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+  for (int round = 0; round < 6; ++round) {
+    for (int i = 0; i < 20; ++i) ASSERT_THAT(AddOne(random() % kTableRows, 3), IsOk());
+    const auto first = static_cast<std::int64_t>(random() % kTableRows);
+    for (int i = 0; i < 50 && round % 2 == 1; ++i) {
+      ASSERT_THAT(AddOne(first + 800 * i, 800), IsOk());
+    }
+    std::atomic<bool> is_taken = false;
+    std::thread taker([&] {
+      EXPECT_THAT(subject_->TakeSnapshot(), IsOk());
+      is_taken = true;
+    });
+    while (!is_taken) EXPECT_THAT(AddOne(random() % kTableRows, 1 + random() % 50), IsOk());
+    taker.join();
+    const std::vector<NodeRows> expected = Rows();
+    KillAndStart();
+    EXPECT_EQ(subject_->journal().recovery().snapshot, NewestSnapshot());
+    ASSERT_TRUE(Rows() == expected);
+    // A new process begins with a base.
+    ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+  }
 }
 
 TEST_F(SnapshotsTest, AUnitThatComesWhileASnapshotIsTakenIsWhole) {

@@ -14,11 +14,41 @@
 #include "server/table/unit_io.h"
 
 namespace embla {
+namespace {
+
+// Windows whose changes may be read by one task: as many rows take a device some microseconds to
+// look through.
+constexpr int kWindowsJoined = 64;
+
+// Neighbouring windows as one, where NodeImages::Read may be asked for many at once.
+std::vector<RowWindow> Joined(const Plan& plan, const std::vector<RowWindow>& windows) {
+  std::vector<RowWindow> joined;
+  int count = 0;  // In the last one.
+  for (const RowWindow& window : windows) {
+    const TableSpec& spec = plan.FindTable(window.table)->spec;
+    const bool may_join = !spec.zch.has_value() && spec.replica_groups == 1 && !window.is_coming;
+    if (may_join && count > 0 && count < kWindowsJoined) {
+      RowWindow both = joined.back();
+      both.rows.end = window.rows.end;
+      const RowWindow expected{window.table, window.columns, both.rows};
+      if (both == expected && joined.back().rows.end == window.rows.begin) {
+        joined.back() = both;
+        ++count;
+        continue;
+      }
+    }
+    joined.push_back(window);
+    count = may_join ? 1 : 0;
+  }
+  return joined;
+}
+
+}  // namespace
 
 // One window that is being read.
 class Snapshotter::Reading {
  public:
-  using Result = absl::StatusOr<std::vector<WindowRows>>;
+  using Result = absl::StatusOr<WindowRead>;
 
   Reading(NodeImages& images, const RowWindow& window, bool changed_only) {
     images.Read(window, changed_only, [state = state_](Result result) {
@@ -161,7 +191,8 @@ absl::StatusOr<std::uint64_t> Snapshotter::Write(const NodeImages::Taken& taken,
   CrashPoint("snapshot.begun");
   if (status.ok()) {
     LimitJournal();
-    status = Copy(taken.windows, changed_only, paced, **writer);
+    status = Copy(changed_only ? Joined(*head.image.plan, taken.windows) : taken.windows,
+                  changed_only, paced, **writer);
     // The journal says of every chunk what its window has: a start that knew less could take an
     // older cut for the unit.
     const bool has_staged = std::ranges::any_of(taken.windows, &RowWindow::is_coming);
@@ -230,37 +261,43 @@ void Snapshotter::AddStaged(const std::vector<RestoredUnit>& units,
   }
 }
 
-// The next window is read while the one before is written: their positions rise.
-absl::Status Snapshotter::Copy(const std::vector<RowWindow>& windows, bool changed_only, bool paced,
+// The next rows are read while those before are written: their positions rise.
+absl::Status Snapshotter::Copy(std::vector<RowWindow> windows, bool changed_only, bool paced,
                                SnapshotWriter& writer) {
   const absl::Time begun = absl::Now();
+  const double growth_share = changed_only ? options_.changes_growth_share : options_.growth_share;
   std::optional<Reading> next;
   std::uint64_t counted = 0;
-  for (std::size_t i = 0; i < windows.size(); ++i) {
-    if (!next.has_value()) next.emplace(node_.images, windows[i], changed_only);
-    EMBLA_ASSIGN_OR_RETURN(std::vector<WindowRows> rows, next->Wait());
+  for (std::size_t i = 0; i < windows.size();) {
+    const RowWindow window = windows[i];
+    if (!next.has_value()) next.emplace(node_.images, window, changed_only);
+    EMBLA_ASSIGN_OR_RETURN(WindowRead read, next->Wait());
     next.reset();
-    if (!Pace(paced ? writer.bytes() : 0, static_cast<double>(i) / windows.size(), begun)) {
+    windows[i].rows.begin = read.next_row;
+    if (read.next_row == window.rows.end) ++i;
+    const double share_done = static_cast<double>(i) / static_cast<double>(windows.size());
+    if (!Pace(paced ? writer.bytes() : 0, share_done, growth_share, begun)) {
       return absl::CancelledError("the node stops");
     }
-    if (i + 1 < windows.size()) next.emplace(node_.images, windows[i + 1], changed_only);
-    std::ranges::sort(rows, {}, &WindowRows::position);
-    for (const WindowRows& on_device : rows) {
+    if (i < windows.size()) next.emplace(node_.images, windows[i], changed_only);
+    std::ranges::sort(read.rows, {}, &WindowRows::position);
+    for (const WindowRows& on_device : read.rows) {
       held_.Observe(on_device.held);
       CrashPoint("snapshot.rows");
-      EMBLA_RETURN_IF_ERROR(writer.Add(windows[i], on_device));
+      EMBLA_RETURN_IF_ERROR(writer.Add(window, on_device));
     }
     bytes_.Add(static_cast<double>(writer.bytes() - std::exchange(counted, writer.bytes())));
   }
   return absl::OkStatus();
 }
 
-bool Snapshotter::Pace(std::uint64_t done, double share_done, absl::Time begun) {
+bool Snapshotter::Pace(std::uint64_t done, double share_done, double growth_share,
+                       absl::Time begun) {
   const MutexLock lock(mu_);
   if (stopping_ || done == 0) return !stopping_;
   const std::uint64_t journal = node_.journal_bytes() - journal_at_newest_;
   // How far it would have to be for the journal not to grow beyond its share.
-  const double growth = options_.growth_share * static_cast<double>(base_bytes_);
+  const double growth = growth_share * static_cast<double>(base_bytes_);
   const double due = growth > 0 ? (static_cast<double>(journal) -
                                    options_.journal_share * static_cast<double>(base_bytes_)) /
                                       growth

@@ -29,10 +29,12 @@ struct SnapshotOptions {
   // A snapshot is taken when the journal has so many bytes since the last one, and at least this
   // share of what the base, the last snapshot of all rows, has.
   std::uint64_t journal_bytes_min = std::uint64_t{128} << 20;
-  double journal_share = 0.25;
-  // It is paced so that the journal grows by at most this share of the base meanwhile, and is no
-  // slower than so many bytes, when nothing is trained.
+  double journal_share = 0.35;
+  // It is paced so that the journal grows by at most this share of the base meanwhile, under one of
+  // all rows and under one of changes, and is no slower than so many bytes, when nothing is
+  // trained. What the journal has grown by is kept until the next snapshot but one is there.
   double growth_share = 0.25;
+  double changes_growth_share = 0.1;
   std::uint64_t bytes_per_second_min = std::uint64_t{64} << 20;
   // Where the journal has grown by this share of the base under it, and by so many bytes, the log
   // is written no faster than so: updates wait, and the disk is the snapshot's.
@@ -101,13 +103,13 @@ class Snapshotter {
   absl::StatusOr<NodeImages::Taken> Begin(const WhileLogged& while_logged, SnapshotHead* head);
   // Windows of the chunks that units on their way here have staged.
   void AddStaged(const std::vector<RestoredUnit>& units, std::vector<RowWindow>& windows) const;
-  absl::Status Copy(const std::vector<RowWindow>& windows, bool changed_only, bool paced,
+  absl::Status Copy(std::vector<RowWindow> windows, bool changed_only, bool paced,
                     SnapshotWriter& writer);
   // Gives up what a start does not need any more: the journal behind the snapshot before this one,
   // from which a start goes on if this one is damaged, and chains before the last one.
   absl::Status GiveUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
   // Waits as the pace asks; false: it is to stop.
-  bool Pace(std::uint64_t done, double share_done, absl::Time begun);
+  bool Pace(std::uint64_t done, double share_done, double growth_share, absl::Time begun);
 
   const SnapshotOptions options_;
   const Node node_;

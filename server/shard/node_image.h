@@ -93,6 +93,13 @@ struct WindowRows {
   absl::Duration held;  // How long the device did nothing else for them.
 };
 
+// Rows of a window that one task has read.
+struct WindowRead {
+  std::vector<WindowRows> rows;
+  // Rows from here on are to be read by another task, but for those that `rows` have.
+  std::int64_t next_row = 0;
+};
+
 // A node's image and rows, as they are taken while it serves, and given to the next process.
 //
 // An image is of one place in the order of all devices, between two tasks. The rows come later,
@@ -118,9 +125,11 @@ class NodeImages {
   virtual absl::StatusOr<Taken> Take(const std::function<absl::Status()>& meanwhile) = 0;
   // Reads what is here of the window, or, with `changed_only`, what has changed of it since it was
   // last read; behind the requests that came before. `done` gets the rows of each device that has
-  // some, and runs on a device thread. Nothing of a table that is gone.
+  // some, and runs on a device thread. Nothing of a table that is gone. Of changes the window may
+  // be one of many times the rows, neither of a ZCH table nor of replica groups: a task reads about
+  // 1 MiB of them, and says where to go on.
   virtual void Read(const RowWindow& window, bool changed_only,
-                    std::function<void(absl::StatusOr<std::vector<WindowRows>>)> done) = 0;
+                    std::function<void(absl::StatusOr<WindowRead>)> done) = 0;
 
   // A new node begins with `image`. Errors: those of ShardNode::InstallPlan; DataLoss: it does not
   // fit its plan.

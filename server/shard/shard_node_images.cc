@@ -23,7 +23,7 @@
 namespace embla {
 namespace {
 
-using ReadDone = std::function<void(absl::StatusOr<std::vector<WindowRows>>)>;
+using ReadDone = std::function<void(absl::StatusOr<WindowRead>)>;
 
 // The unit that a window of a ZCH table, a bucket, is.
 UnitShape ShapeOfBucket(const TableSpec& spec, const RowWindow& window) {
@@ -44,24 +44,27 @@ class ReadWindowTask final : public DeviceTask {
       : table_(std::move(table)),
         window_(window),
         changed_only_(changed_only),
+        rows_max_(RowsPerBlock(table_->spec, window.columns, /*with_state=*/true)),
         journal_(journal),
         pool_(pool),
         by_device_(devices),
-        done_(std::move(done)) {}
+        done_(std::move(done)) {
+    for (OnDevice& own : by_device_) own.next_row = window.rows.end;
+  }
 
   void Run(std::uint32_t device) override {
     for (std::uint32_t group = 0; group < table_->shards.size(); ++group) {
       TableShard& shard = *table_->shards[group];
       if (!shard.devices().Has(device)) continue;
-      for (const OwnSlice& own : shard.slices(device)) {
-        if (own.columns() != window_.columns) continue;
-        const bool is_here = own.present.Intersects(window_.rows);
-        if (!is_here && !(window_.is_coming && own.staged.Intersects(window_.rows))) continue;
-        OnDevice& found = by_device_[device];
+      OnDevice& found = by_device_[device];
+      found.rows_left = rows_max_;
+      for (const OwnSlice* const own : SlicesOf(shard, device, window_.columns)) {
+        const bool is_here = own->present.Intersects(window_.rows);
+        if (!is_here && !(window_.is_coming && own->staged.Intersects(window_.rows))) continue;
         found.is_here |= is_here;
         const auto begun = std::chrono::steady_clock::now();
         absl::StatusOr<std::optional<Buffer>> bytes =
-            Encode(shard, own, is_here ? own.present : own.staged);
+            Encode(shard, *own, is_here ? own->present : own->staged, found);
         if (!bytes.ok()) found.status = bytes.status();
         if (!bytes.ok() || !bytes->has_value()) continue;
         std::vector<WindowRows>& rows = is_here ? found.rows : found.staged;
@@ -70,12 +73,13 @@ class ReadWindowTask final : public DeviceTask {
     }
   }
   void Finish() override {
-    std::vector<WindowRows> all;
+    WindowRead all{.rows = {}, .next_row = window_.rows.end};
     // Where a unit is here, what else is reserved for it has nothing of it.
     const bool is_here = std::ranges::any_of(by_device_, &OnDevice::is_here);
     for (OnDevice& own : by_device_) {
       if (!own.status.ok()) return done_(own.status);
-      std::ranges::move(is_here ? own.rows : own.staged, std::back_inserter(all));
+      std::ranges::move(is_here ? own.rows : own.staged, std::back_inserter(all.rows));
+      all.next_row = std::min(all.next_row, own.next_row);
     }
     done_(std::move(all));
   }
@@ -86,13 +90,26 @@ class ReadWindowTask final : public DeviceTask {
     bool is_here = false;  // Some of the rows are.
     std::vector<WindowRows> rows;
     std::vector<WindowRows> staged;
+    std::int64_t next_row = 0;  // The same as WindowRead's.
+    std::size_t rows_left = 0;  // Rows that may still be read of the group.
   };
 
+  // The device's with the window's columns, in the order of their rows.
+  static std::vector<const OwnSlice*> SlicesOf(TableShard& shard, std::uint32_t device,
+                                               ColumnRange columns) {
+    std::vector<const OwnSlice*> slices;
+    for (const OwnSlice& own : shard.slices(device)) {
+      if (own.columns() == columns) slices.push_back(&own);
+    }
+    std::ranges::sort(slices, {}, [](const OwnSlice* own) { return own->slice.row_begin; });
+    return slices;
+  }
+
   absl::StatusOr<std::optional<Buffer>> Encode(const TableShard& shard, const OwnSlice& own,
-                                               const RowIntervals& of) const {
+                                               const RowIntervals& of, OnDevice& found) const {
     const bool is_bucket = own.ids != nullptr;
     if (is_bucket && !HasBucket(own, of)) return std::nullopt;
-    const std::vector<RowId> rows = TakeRows(own, of);
+    const std::vector<RowId> rows = changed_only_ ? TakeChanged(own, of, found) : TakeAll(own, of);
     // The map of a bucket's ids changes without its rows, too.
     if (rows.empty() && !is_bucket) return std::nullopt;
     absl::StatusOr<Buffer> bytes = is_bucket
@@ -107,30 +124,53 @@ class ReadWindowTask final : public DeviceTask {
            own.ids->HasBucket(own.ids->BucketAt(window_.rows.begin));
   }
 
-  // Rows of the window that are to be read, among `of`, and count as read.
-  std::vector<RowId> TakeRows(const OwnSlice& own, const RowIntervals& of) const {
+  // The window's rows among `of`, which count as read.
+  std::vector<RowId> TakeAll(const OwnSlice& own, const RowIntervals& of) const {
     std::vector<RowId> rows;
     std::vector<std::uint32_t> changed;
-    DirtyRows& dirty = *own.store->dirty_rows();
     const RowIntervals here = of.CommonWith(RowIntervals(window_.rows));
     for (const RowInterval& interval : here.intervals()) {
-      dirty.Take(DirtyReader::kSnapshots,
-                 static_cast<std::uint32_t>(interval.begin - own.slice.row_begin),
-                 static_cast<std::uint32_t>(interval.end - interval.begin), changed);
-      for (std::int64_t row = interval.begin; !changed_only_ && row < interval.end; ++row) {
-        rows.push_back(RowId{row});
-      }
+      const std::int64_t count = interval.end - interval.begin;
+      Take(own, interval, static_cast<std::size_t>(count), changed);
+      for (std::int64_t row = interval.begin; row < interval.end; ++row) rows.push_back(RowId{row});
     }
-    if (!changed_only_) return rows;
+    return rows;
+  }
+
+  // Rows that have changed, as many as are left to be read.
+  std::vector<RowId> TakeChanged(const OwnSlice& own, const RowIntervals& of,
+                                 OnDevice& found) const {
+    std::vector<std::uint32_t> changed;
+    const RowIntervals here = of.CommonWith(RowIntervals(window_.rows));
+    for (const RowInterval& interval : here.intervals()) {
+      const std::size_t before = changed.size();
+      const std::int64_t next_row =
+          found.rows_left == 0 ? interval.begin : Take(own, interval, found.rows_left, changed);
+      found.rows_left -= std::min(found.rows_left, changed.size() - before);
+      if (next_row == interval.end) continue;
+      found.next_row = std::min(found.next_row, next_row);
+      break;
+    }
+    std::vector<RowId> rows;
     for (const std::uint32_t slot : changed) rows.push_back(RowId{own.slice.row_begin + slot});
     return rows;
+  }
+
+  // Returns the row to go on at.
+  static std::int64_t Take(const OwnSlice& own, const RowInterval& rows, std::size_t most,
+                           std::vector<std::uint32_t>& slots) {
+    const auto first = static_cast<std::uint32_t>(rows.begin - own.slice.row_begin);
+    const auto count = static_cast<std::uint32_t>(rows.end - rows.begin);
+    return own.slice.row_begin +
+           own.store->dirty_rows()->Take(DirtyReader::kSnapshots, first, count, slots, most);
   }
 
   const std::shared_ptr<const NodeTable> table_;
   const RowWindow window_;
   const bool changed_only_;
-  const Journal& journal_;  // Not owned; outlives the task.
-  BufferPool& pool_;        // Likewise.
+  const std::size_t rows_max_;  // A device reads so many changed rows of a group, at most.
+  const Journal& journal_;      // Not owned; outlives the task.
+  BufferPool& pool_;            // Likewise.
   std::vector<OnDevice> by_device_;
   const ReadDone done_;
 };
@@ -250,7 +290,7 @@ void ShardNodeImpl::Read(const RowWindow& window, bool changed_only, ReadDone do
   const MutexLock lock(install_mu_);
   const NodeTablesPtr tables = this->tables();
   const auto it = tables->tables.find(ToInt(window.table));
-  if (it == tables->tables.end()) return done(std::vector<WindowRows>());
+  if (it == tables->tables.end()) return done(WindowRead{.rows = {}, .next_row = window.rows.end});
   const DeviceSet devices = it->second->devices();
   executors_->SubmitRead(
       std::make_unique<ReadWindowTask>(it->second, window, changed_only, *journal_, pool_,

@@ -70,7 +70,7 @@ class ShardNodeImpl final : public ShardNode, private NodeImages {
  private:
   absl::StatusOr<Taken> Take(const std::function<absl::Status()>& meanwhile) override;
   void Read(const RowWindow& window, bool changed_only,
-            std::function<void(absl::StatusOr<std::vector<WindowRows>>)> done) override;
+            std::function<void(absl::StatusOr<WindowRead>)> done) override;
   absl::Status Begin(const NodeImage& image) override;
   void Write(const RowWindow& window, std::uint32_t replica_group, Buffer bytes,
              std::function<void(absl::Status)> done) override;

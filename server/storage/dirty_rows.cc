@@ -11,20 +11,22 @@ namespace {
 
 constexpr std::size_t kWordBits = 64;
 
-// Calls use(word, mask) for each word with slots of [first, first + count): `mask` has their bits.
+// Calls use(word, mask) for each word with slots of [first, first + count), as long as it returns
+// true: `mask` has their bits. Returns the first slot behind the last word that was used.
 template <typename Use>
-void ForEachWord(std::uint32_t first, std::uint32_t count, const Use& use) {
-  if (count == 0) return;
+std::size_t ForEachWord(std::uint32_t first, std::uint32_t count, const Use& use) {
   constexpr std::uint64_t kOnes = ~std::uint64_t{0};
-  const std::size_t last = std::size_t{first} + count - 1;
-  const std::size_t first_word = first / kWordBits;
-  const std::size_t last_word = last / kWordBits;
-  const std::uint64_t from_first = kOnes << first % kWordBits;
-  const std::uint64_t to_last = kOnes >> (kWordBits - 1 - last % kWordBits);
-  if (first_word == last_word) return use(first_word, from_first & to_last);
-  use(first_word, from_first);
-  for (std::size_t word = first_word + 1; word < last_word; ++word) use(word, kOnes);
-  use(last_word, to_last);
+  const std::size_t end = std::size_t{first} + count;
+  std::size_t at = first;
+  while (at < end) {
+    const std::size_t word = at / kWordBits;
+    const std::size_t next = std::min((word + 1) * kWordBits, end);
+    const std::uint64_t from_first = kOnes << at % kWordBits;
+    const std::uint64_t to_last = kOnes >> (kWordBits - 1 - (next - 1) % kWordBits);
+    at = next;
+    if (!use(word, from_first & to_last)) break;
+  }
+  return at;
 }
 
 }  // namespace
@@ -32,7 +34,10 @@ void ForEachWord(std::uint32_t first, std::uint32_t count, const Use& use) {
 void DirtyRows::Watch(DirtyReader reader) {
   Reader& of = Of(reader);
   of.words.assign(slots_ / kWordBits + 1, 0);
-  ForEachWord(0, slots_, [&](std::size_t word, std::uint64_t mask) { of.words[word] = mask; });
+  ForEachWord(0, slots_, [&](std::size_t word, std::uint64_t mask) {
+    of.words[word] = mask;
+    return true;
+  });
   if (of.watches) return;
   of.watches = true;
   ++watching_;
@@ -66,25 +71,30 @@ void DirtyRows::MarkSlotsOfRun(std::uint32_t first, std::uint32_t count) {
   EMBLA_CHECK(first <= slots_ && count <= slots_ - first);
   for (Reader& reader : readers_) {
     if (!reader.watches) continue;
-    ForEachWord(first, count,
-                [&](std::size_t word, std::uint64_t mask) { reader.words[word] |= mask; });
+    ForEachWord(first, count, [&](std::size_t word, std::uint64_t mask) {
+      reader.words[word] |= mask;
+      return true;
+    });
   }
 }
 
-void DirtyRows::Take(DirtyReader reader, std::uint32_t first, std::uint32_t count,
-                     std::vector<std::uint32_t>& slots) {
-  EMBLA_CHECK(first <= slots_ && count <= slots_ - first);
+std::uint32_t DirtyRows::Take(DirtyReader reader, std::uint32_t first, std::uint32_t count,
+                              std::vector<std::uint32_t>& slots, std::size_t most) {
+  EMBLA_CHECK(first <= slots_ && count <= slots_ - first && most > 0);
+  const std::size_t before = slots.size();
   if (!Of(reader).watches) Watch(reader);
   std::uint64_t* const words = Of(reader).words.data();
-  ForEachWord(first, count, [&](std::size_t word, std::uint64_t mask) {
+  const std::size_t next = ForEachWord(first, count, [&](std::size_t word, std::uint64_t mask) {
     std::uint64_t dirty = words[word] & mask;
-    if (dirty == 0) return;
+    if (dirty == 0) return true;
     words[word] &= ~mask;
     for (; dirty != 0; dirty &= dirty - 1) {
       slots.push_back(static_cast<std::uint32_t>(word * kWordBits) +
                       static_cast<std::uint32_t>(std::countr_zero(dirty)));
     }
+    return slots.size() - before < most;
   });
+  return static_cast<std::uint32_t>(next);
 }
 
 std::uint64_t DirtyRows::CountDirty(DirtyReader reader) const {

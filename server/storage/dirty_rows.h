@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -46,9 +47,11 @@ class DirtyRows {
 
   // Appends to `slots` those of [first, first + count) that are dirty for `reader`, in ascending
   // order; they are clean for it then. A reader that does not watch does from now on, and so gets
-  // all of the range.
-  void Take(DirtyReader reader, std::uint32_t first, std::uint32_t count,
-            std::vector<std::uint32_t>& slots);
+  // all of the range. Stops after about `most` slots, at 64 more at most, and returns the slot to
+  // go on at, first + count if there is none. Requires: most > 0.
+  std::uint32_t Take(DirtyReader reader, std::uint32_t first, std::uint32_t count,
+                     std::vector<std::uint32_t>& slots,
+                     std::size_t most = std::numeric_limits<std::size_t>::max());
 
   // How many slots are dirty for `reader`: all, when it does not watch. Reads every word.
   std::uint64_t CountDirty(DirtyReader reader) const;

@@ -105,6 +105,20 @@ TEST(DirtyRowsTake, AppendsAndLeavesSlotsOutsideOfTheRange) {
   EXPECT_THAT(TakeAll(rows), ElementsAre(9, 20));
 }
 
+TEST(DirtyRowsTake, StopsBehindTheWordWithTheLastOfSoManyAndSaysWhereToGoOn) {
+  DirtyRows rows = Clean(300);
+  rows.Mark(std::vector<std::uint32_t>{9, 10, 70, 71, 130, 299});
+  std::vector<std::uint32_t> slots;
+  EXPECT_EQ(rows.Take(kReader, 0, 300, slots, 3), 128u);
+  EXPECT_THAT(slots, ElementsAre(9, 10, 70, 71));
+  EXPECT_EQ(rows.Take(kReader, 128, 172, slots, 1), 192u);
+  EXPECT_EQ(rows.Take(kReader, 192, 8, slots, 1), 200u) << "the end of the range";
+  EXPECT_EQ(rows.Take(kReader, 200, 100, slots, 1), 300u);
+  EXPECT_THAT(slots, ElementsAre(9, 10, 70, 71, 130, 299));
+  EXPECT_EQ(rows.Take(kReader, 300, 0, slots, 1), 300u);
+  EXPECT_THAT(TakeAll(rows), IsEmpty());
+}
+
 TEST(DirtyRowsTake, RunsBeginAndEndAtAnyBitOfAWord) {
   for (const std::uint32_t slots : {0u, 1u, 63u, 64u, 65u, 128u, 191u}) {
     DirtyRows rows = Clean(slots);

@@ -104,10 +104,10 @@ void SnapshotsTest::TakeByHand(const std::function<void()>& meanwhile,
   ASSERT_THAT(writer, IsOk());
   for (const RowWindow& window : taken->windows) {
     meanwhile();
-    const auto rows = Await<std::vector<WindowRows>>(
+    const auto read = Await<WindowRead>(
         [&](auto done) { images.Read(window, /*changed_only=*/false, std::move(done)); });
-    ASSERT_THAT(rows, IsOk());
-    for (const WindowRows& on_device : *rows) {
+    ASSERT_THAT(read, IsOk());
+    for (const WindowRows& on_device : read->rows) {
       ASSERT_THAT((*writer)->Add(window, on_device), IsOk());
     }
   }
