@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "client/route/error_details.h"
 #include "core/base/retry_hint.h"
+#include "core/base/short_wait.h"
 #include "core/base/text.h"
 #include "core/rows/stale_plan.h"
-#include "core/socket/short_wait.h"
 
 namespace embla::client {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/socket/short_wait.h"
+#include "core/base/short_wait.h"
 
 namespace embla {
 namespace {

@@ -26,7 +26,7 @@ class Poller {
     virtual void OnEvents(std::uint32_t events) = 0;
   };
 
-  // `looks`: before it sleeps (short_wait.h). Unavailable: no descriptors are left.
+  // `looks`: before it sleeps (core/base/short_wait.h). Unavailable: no descriptors are left.
   static absl::StatusOr<std::unique_ptr<Poller>> Start(bool looks = false);
   // Forgets all that it watches still.
   ~Poller();

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/base/file_descriptor.h"
-#include "core/socket/short_wait.h"
+#include "core/base/short_wait.h"
 
 namespace embla {
 namespace {

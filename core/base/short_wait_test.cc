@@ -1,4 +1,4 @@
-#include "core/socket/short_wait.h"
+#include "core/base/short_wait.h"
 
 #include <unistd.h>
 
