@@ -14,6 +14,7 @@
 #include "client/row_reader.h"
 #include "client/step_join.h"
 #include "client/zch_table.h"
+#include "core/base/clock.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
@@ -240,12 +241,13 @@ void ClientImpl::EndCall() {
 }
 
 absl::Status ClientImpl::Close(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = Clock::Real().Now() + timeout;
   std::int64_t ended = 0;
   {
     MutexLock lock(mu_);
     closing_ = true;
-    while (calls_ > 0 && absl::Now() < deadline) idle_.WaitFor(mu_, deadline - absl::Now());
+    while (calls_ > 0 && Clock::Real().Now() < deadline)
+      idle_.WaitFor(mu_, deadline - Clock::Real().Now());
     ended = calls_;
   }
   if (ended > 0) {

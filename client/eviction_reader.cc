@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/route/feature.h"
+#include "core/base/clock.h"
 #include "core/base/status_macros.h"
 #include "core/rows/row_block.h"
 #include "kernels/convert.h"
@@ -94,7 +95,7 @@ absl::Status EvictionReader::ReadKept(absl::Time deadline) {
 
 void EvictionReader::FollowNode(NodeId node) {
   while (!ended()) {
-    const absl::Status status = ReadNode(node, /*follow=*/true, absl::Now() + kPatience);
+    const absl::Status status = ReadNode(node, /*follow=*/true, Clock::Real().Now() + kPatience);
     if (IsFinal(status)) return End(status);
     if (absl::IsDeadlineExceeded(status)) continue;
     MutexLock lock(mu_);

@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "client/transport/address.h"
 #include "client/transport/grpc_channel.h"
+#include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
@@ -66,7 +67,7 @@ class GrpcAdmin final : public Admin {
   absl::Status WaitUntilConnected() {
     if (choice_.has_several()) return CheckClusters();
     const std::string address = choice_.current();
-    if (LinkTo(address).channel->WaitForConnected(DeadlineOf(absl::Now() + timeout_))) {
+    if (LinkTo(address).channel->WaitForConnected(DeadlineOf(Clock::Real().Now() + timeout_))) {
       return absl::OkStatus();
     }
     return absl::UnavailableError(absl::StrCat(Describe(address), " does not answer within ",
@@ -122,7 +123,7 @@ class GrpcAdmin final : public Admin {
 
   // Until one leads, for timeout_ at most: another one is about to when the leader is gone.
   absl::Status FindLeader() {
-    const absl::Time until = absl::Now() + timeout_;
+    const absl::Time until = Clock::Real().Now() + timeout_;
     for (std::size_t tries = 1;; ++tries) {
       const std::string address = choice_.current();
       v1::ClusterStatus reply;
@@ -130,7 +131,7 @@ class GrpcAdmin final : public Admin {
       const bool is_away = answer.error_code() == grpc::StatusCode::UNAVAILABLE ||
                            answer.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
       const absl::Status status = Annotate(wire::FromGrpc(answer), Describe(address));
-      if (!is_away || absl::Now() >= until) return status;
+      if (!is_away || Clock::Real().Now() >= until) return status;
       const std::optional<wire::Redirect> redirect = wire::RedirectOf(answer);
       choice_.Leave(address, redirect.has_value() ? redirect->admin : "");
       if (tries % (choice_.addresses().size() + 1) == 0) absl::SleepFor(kLeaderPause);
@@ -154,7 +155,7 @@ class GrpcAdmin final : public Admin {
     grpc::Slice slice(request.SerializeAsString());
     const grpc::ByteBuffer sent(&slice, 1);
     grpc::ClientContext context;
-    context.set_deadline(DeadlineOf(absl::Now() + timeout));
+    context.set_deadline(DeadlineOf(Clock::Real().Now() + timeout));
     grpc::CompletionQueue queue;
     const auto call = LinkTo(address).stub->PrepareUnaryCall(&context, path, sent, &queue);
     call->StartCall();

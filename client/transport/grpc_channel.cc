@@ -7,6 +7,8 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/wire/callback_queue.h"
 
 namespace embla::client {
@@ -73,8 +75,10 @@ grpc::Status AnswerOf(const grpc::Status& status) {
 }
 
 std::chrono::system_clock::time_point DeadlineOf(absl::Time deadline) {
+  // gRPC goes by the machine's clock.
+  const absl::Time at = absl::Now() + (deadline - Clock::Real().Now());
   // Far beyond every call, and within what gRPC can represent.
-  return absl::ToChronoTime(std::min(deadline, absl::FromUnixSeconds(std::int64_t{1} << 33)));
+  return absl::ToChronoTime(std::min(at, absl::FromUnixSeconds(std::int64_t{1} << 33)));
 }
 
 }  // namespace embla::client

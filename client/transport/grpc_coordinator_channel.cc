@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/transport/grpc_channel.h"
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "core/base/random.h"
@@ -182,7 +183,7 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
       context.set_deadline(DeadlineOf(deadline));
       const grpc::Status answer = AnswerOf(rpc(StubOf(address), context));
       status = Annotate(wire::FromGrpc(answer), DescribeServer("coordinator", address, tls_));
-      if (status.ok() || !Leave(address, answer) || absl::Now() >= deadline) break;
+      if (status.ok() || !Leave(address, answer) || Clock::Real().Now() >= deadline) break;
     }
     return status;
   }
@@ -206,8 +207,9 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
         was_up = false;
       }
       const double jitter = std::uniform_real_distribution<double>(0.5, 1.0)(random);
-      const absl::Time until = absl::Now() + backoff * jitter;
-      while (!stopping_ && absl::Now() < until) changed_.WaitFor(mu_, until - absl::Now());
+      const absl::Time until = Clock::Real().Now() + backoff * jitter;
+      while (!stopping_ && Clock::Real().Now() < until)
+        changed_.WaitFor(mu_, until - Clock::Real().Now());
       if (stopping_) return;
       backoff = std::min(backoff * 2, kWatchBackoffMax);
     }

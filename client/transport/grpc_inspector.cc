@@ -11,6 +11,7 @@
 #include "client/include/embla/admin.h"
 #include "client/include/embla/inspector.h"
 #include "client/transport/grpc_channel.h"
+#include "core/base/clock.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/wire/status_codec.h"
@@ -61,7 +62,7 @@ class GrpcInspector final : public Inspector {
     request.set_table_id(table_id);
     v1::InspectTableReply reply;
     grpc::ClientContext context;
-    context.set_deadline(DeadlineOf(absl::Now() + timeout_));
+    context.set_deadline(DeadlineOf(Clock::Real().Now() + timeout_));
     const absl::Status status = wire::FromGrpc(stub->InspectTable(&context, request, &reply));
     std::vector<UnitOnNode> units;
     if (absl::IsNotFound(status)) return units;

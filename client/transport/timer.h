@@ -31,8 +31,8 @@ class Timer {
   virtual void Cancel(Id id) = 0;
 };
 
-// On the wall clock, with a thread of its own. Calls that have not run when it is destroyed are
-// dropped.
+// On the clock of the process, with a thread of its own. Calls that have not run when it is
+// destroyed are dropped.
 class ThreadTimer final : public Timer {
  public:
   ThreadTimer();

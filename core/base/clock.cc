@@ -1,5 +1,7 @@
 #include "core/base/clock.h"
 
+#include <chrono>
+
 #include "absl/time/clock.h"
 
 namespace embla {
@@ -7,7 +9,13 @@ namespace {
 
 class RealClock final : public Clock {
  public:
-  absl::Time Now() const override { return absl::Now(); }
+  absl::Time Now() const override {
+    return start_ + absl::FromChrono(std::chrono::steady_clock::now() - steady_start_);
+  }
+
+ private:
+  const absl::Time start_ = absl::Now();
+  const std::chrono::steady_clock::time_point steady_start_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace

@@ -11,7 +11,9 @@ class Clock {
   virtual ~Clock() = default;
   virtual absl::Time Now() const = 0;
 
-  // The process's wall clock; lives for ever.
+  // The wall time when the process first asks, and from then on the time that has really passed: a
+  // machine's clock that is set makes nobody wait, or give up. What is to agree with other
+  // machines, or with people, takes absl::Now(). Lives for ever.
   static const Clock& Real();
 };
 

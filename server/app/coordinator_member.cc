@@ -6,9 +6,9 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
-#include "core/base/steady_clock.h"
 #include "core/base/text.h"
 #include "core/metrics/names.h"
 #include "embla/v1/redirect.pb.h"
@@ -145,7 +145,7 @@ absl::Status CoordinatorMember::Listen() {
   EtcdElectionOptions election{.prefix = EtcdLayout(options_.etcd.prefix).Election(),
                                .ttl = options_.lease};
   election.keep_alive = options_.lease / 4;
-  election_ = std::make_unique<EtcdElection>(*etcd_, SteadyClock(), election, CandidateText(self_));
+  election_ = std::make_unique<EtcdElection>(*etcd_, Clock::Real(), election, CandidateText(self_));
   return StandBy();
 }
 
@@ -172,7 +172,7 @@ void CoordinatorMember::Elect() {
     {
       const MutexLock lock(mu_);
       if (!is_standing_) break;
-      stands_aside = SteadyClock().Now() < not_before_;
+      stands_aside = Clock::Real().Now() < not_before_;
       if (serves_) mine.cluster_id = cluster_id_;
     }
     if (stands_aside) {
@@ -198,14 +198,14 @@ void CoordinatorMember::Note(const absl::StatusOr<ElectionView>& view) {
   etcd_status_ = view.status();
   if (view.ok()) view_ = *view;
   leads_until_ = election_->leads_until();
-  if (!view.ok() && SteadyClock().Now() >= leads_until_) view_ = {};
+  if (!view.ok() && Clock::Real().Now() >= leads_until_) view_ = {};
   changed_.NotifyAll();
 }
 
 bool CoordinatorMember::AwaitChange(bool is_leader, std::vector<EtcdCompare>& fence) {
   const MutexLock lock(mu_);
   while (!stopping_) {
-    const bool may_lead = view_.leads && SteadyClock().Now() < leads_until_;
+    const bool may_lead = view_.leads && Clock::Real().Now() < leads_until_;
     if (may_lead != is_leader || (is_leader && view_.fence != fence)) {
       fence = may_lead ? view_.fence : std::vector<EtcdCompare>();
       return true;
@@ -239,12 +239,12 @@ void CoordinatorMember::Act() {
 }
 
 absl::Status CoordinatorMember::Lead(const std::vector<EtcdCompare>& fence) {
-  const absl::Time begun = SteadyClock().Now();
+  const absl::Time begun = Clock::Real().Now();
   EtcdStoreOptions store{.prefix = options_.etcd.prefix, .fence = fence};
   store.timeout = options_.lease;
   store.on_synced = [seconds = metrics_.MakeHistogram(MetricNamed("embla_store_sync_seconds"))](
                         absl::Duration took) { seconds.Observe(took); };
-  EMBLA_ASSIGN_OR_RETURN(store_, EtcdStateStore::Open(*etcd_, SteadyClock(), store));
+  EMBLA_ASSIGN_OR_RETURN(store_, EtcdStateStore::Open(*etcd_, Clock::Real(), store));
   EMBLA_RETURN_IF_ERROR(NoteKey());
   shared_.store = store_.get();
   CoordinatorProcessOptions process = options_.process;
@@ -253,7 +253,7 @@ absl::Status CoordinatorMember::Lead(const std::vector<EtcdCompare>& fence) {
   admin_standby_.reset();
   EMBLA_ASSIGN_OR_RETURN(leader_, CoordinatorProcess::Start(process));
   leads_gauge_.Set(1);
-  LogInfo("coordinator", "leads took=", absl::FormatDuration(SteadyClock().Now() - begun),
+  LogInfo("coordinator", "leads took=", absl::FormatDuration(Clock::Real().Now() - begun),
           " revision=", static_cast<std::uint64_t>(store_->revision()));
   const MutexLock lock(mu_);
   serves_ = true;
@@ -267,7 +267,7 @@ void CoordinatorMember::StopLeading(const std::string& why) {
   {
     const MutexLock lock(mu_);
     serves_ = false;
-    if (!stopping_) not_before_ = SteadyClock().Now() + kStandAside;
+    if (!stopping_) not_before_ = Clock::Real().Now() + kStandAside;
     changed_.NotifyAll();
   }
   if (leader_ != nullptr) LogWarning("coordinator", "leads no more reason=", why);

@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
-#include "core/base/steady_clock.h"
 #include "core/base/text.h"
 #include "core/metrics/instruments.h"
 #include "core/metrics/names.h"
@@ -76,9 +76,9 @@ absl::Status CoordinatorProcess::OpenState() {
   EMBLA_RETURN_IF_ERROR(FindKey(coordinator));
   EMBLA_RETURN_IF_ERROR(coordinator.Validate());
   EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> opened,
-                         Coordinator::Open(*store_, coordinator, SteadyClock().Now()));
+                         Coordinator::Open(*store_, coordinator, Clock::Real().Now()));
   host_ = std::make_unique<CoordinatorHost>(std::move(opened), CoordinatorHostOptions(),
-                                            SteadyClock(), &metrics_);
+                                            Clock::Real(), &metrics_);
   return absl::OkStatus();
 }
 

@@ -10,12 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/byte_text.h"
+#include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/host_memory.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
-#include "core/base/steady_clock.h"
 #include "core/metrics/instruments.h"
 #include "core/metrics/names.h"
 #include "core/wire/redirect.h"
@@ -332,8 +332,8 @@ absl::Status ShardProcess::Join() {
     link.on_testimony = [this](const std::string& text) { return directory_->NoteTestimony(text); };
   }
   link.load = [meter = std::make_shared<LoadMeter>(metrics_, options_.devices.size(),
-                                                   SteadyClock().Now())] {
-    return meter->Look(SteadyClock().Now());
+                                                   Clock::Real().Now())] {
+    return meter->Look(Clock::Real().Now());
   };
   if (journal_ != nullptr) link.log_position = [this] { return journal_->durable_end(); };
   link.on_orders = [this](NodeId self, std::vector<UnitOrder> orders) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #if EMBLA_SYSTEMD
 #include <systemd/sd-daemon.h>
@@ -42,9 +43,9 @@ class Notice {
       absl::StrAppend(&text, "STATUS=", absl::StrReplaceAll(status, {{"\n", " "}}), "\n");
     }
     status_ = status;
-    if (absl::Now() >= next_sign_) {
+    if (Clock::Real().Now() >= next_sign_) {
       absl::StrAppend(&text, "WATCHDOG=1\n");
-      next_sign_ = absl::Now() + watchdog_ / 4;
+      next_sign_ = Clock::Real().Now() + watchdog_ / 4;
     }
     if (!text.empty()) Send(text);
   }

@@ -11,8 +11,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status_macros.h"
-#include "core/base/steady_clock.h"
 #include "core/base/text.h"
 #include "server/console/console_pages.h"
 #include "server/rpc/access_rules.h"
@@ -197,9 +197,9 @@ absl::Status Console::Ask(Question question) {
       absl::UnavailableError("the coordinator is busy: it did not answer in time");
   {
     const MutexLock lock(outcome->mu);
-    const absl::Time until = SteadyClock().Now() + kWait;
-    for (absl::Time now = SteadyClock().Now(); !outcome->status && now < until;
-         now = SteadyClock().Now()) {
+    const absl::Time until = Clock::Real().Now() + kWait;
+    for (absl::Time now = Clock::Real().Now(); !outcome->status && now < until;
+         now = Clock::Real().Now()) {
       outcome->changed.WaitFor(outcome->mu, until - now);
     }
     if (outcome->status) status = *outcome->status;
@@ -217,7 +217,7 @@ absl::StatusOr<std::string> Console::State() {
       return absl::UnavailableError("the coordinator is starting");
     }
     if (host_ == nullptr) return StandbyJson(find_leader_(), absl::Now());
-    const bool is_fresh = SteadyClock().Now() - state_made_ < kStateAge;
+    const bool is_fresh = Clock::Real().Now() - state_made_ < kStateAge;
     if (state_ != nullptr && (is_fresh || is_asking_)) return *state_;
   }
   return MakeState();
@@ -237,7 +237,7 @@ absl::StatusOr<std::string> Console::MakeState() {
   const MutexLock lock(mu_);
   if (host_ == nullptr) return json;
   state_ = std::make_shared<const std::string>(json);
-  state_made_ = SteadyClock().Now();
+  state_made_ = Clock::Real().Now();
   return json;
 }
 

@@ -1,4 +1,5 @@
 #include "server/console/console.h"
+#include "core/base/clock.h"
 
 #include <atomic>
 #include <memory>
@@ -11,7 +12,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/file.h"
-#include "core/base/steady_clock.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
@@ -46,10 +46,10 @@ class ConsoleTest : public ::testing::Test {
   ConsoleTest() {
     CoordinatorOptions options;
     options.new_cluster_id = "test-cluster";
-    auto coordinator = Coordinator::Open(store_, options, SteadyClock().Now());
+    auto coordinator = Coordinator::Open(store_, options, Clock::Real().Now());
     EXPECT_THAT(coordinator, IsOk());
     host_ = std::make_unique<CoordinatorHost>(*std::move(coordinator), CoordinatorHostOptions(),
-                                              SteadyClock(), nullptr);
+                                              Clock::Real(), nullptr);
   }
 
   WebAnswer Get(const std::string& path, const WebRequest& request = Local()) {
@@ -162,28 +162,28 @@ TEST_F(ConsoleTest, APageFromElsewhereThatPointsItsNameHereGetsNothing) {
 
 TEST_F(ConsoleTest, ManyWhoPollGetTheSameDocument) {
   console_.Lead(*host_, "");
-  const absl::Time begun = SteadyClock().Now();
+  const absl::Time begun = Clock::Real().Now();
   std::set<std::string> documents;
   for (int i = 0; i < 1000; ++i) documents.insert(Get("state.json").body);
-  EXPECT_LE(documents.size(), 2 + (SteadyClock().Now() - begun) / Console::kStateAge);
+  EXPECT_LE(documents.size(), 2 + (Clock::Real().Now() - begun) / Console::kStateAge);
 }
 
 TEST_F(ConsoleTest, OneRequestWaitsForABusyCoordinatorAndTheOthersDoNot) {
   console_.Lead(*host_, "");
   Hold();
-  const absl::Time begun = SteadyClock().Now();
+  const absl::Time begun = Clock::Real().Now();
   std::atomic<int> waited = 0;
   std::vector<std::thread> callers;
   for (int i = 0; i < 20; ++i) {
     callers.emplace_back([&] {
-      const absl::Time asked = SteadyClock().Now();
+      const absl::Time asked = Clock::Real().Now();
       EXPECT_EQ(Get("state.json").status, 503);
-      if (SteadyClock().Now() - asked >= Console::kWait) ++waited;
+      if (Clock::Real().Now() - asked >= Console::kWait) ++waited;
     });
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(waited, 1);
-  EXPECT_LT(SteadyClock().Now() - begun, 10 * Console::kWait);
+  EXPECT_LT(Clock::Real().Now() - begun, 10 * Console::kWait);
   Release();
   EXPECT_TRUE(AwaitFor([&] { return Get("state.json").status == 200; }, kLimit, "it answers"));
 }

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/ids.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
@@ -79,7 +80,7 @@ absl::StatusOr<NodeJournal::Opened> NodeJournal::Open(LogStorage& storage,
 absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Recover(
     LogStorage& storage, const NodeJournalOptions& options, ShardNode& node,
     std::set<std::uint64_t>& damaged) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = Clock::Real().Now();
   NodeLogOptions log = options.log;
   log.accepted_is_final = true;  // Rows are updated before their record is written.
   log.segment_bytes_max = std::min(log.segment_bytes_max, FileBytesMax());
@@ -117,7 +118,7 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Recover(
   recovery.bytes = player.bytes();
   recovery.updates = player.updates();
   journal->bytes_ = recovery.bytes;
-  recovery.took = absl::Now() - start;
+  recovery.took = Clock::Real().Now() - start;
   progress.End();
   journal->CountRecovery();
   EMBLA_RETURN_IF_ERROR(

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/byte_text.h"
+#include "core/base/clock.h"
 
 namespace embla {
 
@@ -31,7 +32,7 @@ std::string JournalProgress::Text() const {
 }
 
 RecoveryProgress::RecoveryProgress(std::uint64_t directory_bytes, absl::Duration every, Tell tell)
-    : every_(every), tell_(std::move(tell)), start_(absl::Now()), told_(start_) {
+    : every_(every), tell_(std::move(tell)), start_(Clock::Real().Now()), told_(start_) {
   progress_.directory_bytes = directory_bytes;
 }
 
@@ -43,7 +44,7 @@ void RecoveryProgress::SetGauges(const Gauge& share, const Gauge& applied_bytes)
 
 template <typename Note>
 void RecoveryProgress::Take(const Note& note) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = Clock::Real().Now();
   JournalProgress progress;
   {
     const MutexLock lock(mu_);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/failpoint.h"
 #include "core/base/ids.h"
 #include "core/base/log.h"
@@ -108,9 +109,9 @@ void Snapshotter::Run() {
       if (!stopping_) changed_.WaitFor(mu_, options_.look_every);
       if (stopping_) return;
     }
-    if (!IsDue() || absl::Now() < not_before) continue;
+    if (!IsDue() || Clock::Real().Now() < not_before) continue;
     const absl::Status status = TakePaced(while_logged_, /*paced=*/true);
-    if (!status.ok()) not_before = absl::Now() + options_.retry_after;
+    if (!status.ok()) not_before = Clock::Real().Now() + options_.retry_after;
   }
 }
 
@@ -129,7 +130,7 @@ absl::Status Snapshotter::Take(const WhileLogged& while_logged) {
 
 absl::Status Snapshotter::TakePaced(const WhileLogged& while_logged, bool paced) {
   const MutexLock lock(take_mu_);
-  const absl::Time begun = absl::Now();
+  const absl::Time begun = Clock::Real().Now();
   const std::uint64_t journal_before = node_.journal_bytes();
   const auto share =
       static_cast<std::uint64_t>(options_.changes_share * static_cast<double>(chain_.base_bytes));
@@ -175,9 +176,10 @@ absl::Status Snapshotter::TakePaced(const WhileLogged& while_logged, bool paced)
   }
   taken_.Add();
   size_.Set(static_cast<double>(chain_.base_bytes + chain_.change_bytes));
-  seconds_.Observe(absl::Now() - begun);
+  seconds_.Observe(Clock::Real().Now() - begun);
   LogInfo("journal", "snapshot number=", newest_, " base=", chain_.base, " bytes=", *bytes,
-          " position=", chain_.position, " seconds=", absl::ToDoubleSeconds(absl::Now() - begun));
+          " position=", chain_.position,
+          " seconds=", absl::ToDoubleSeconds(Clock::Real().Now() - begun));
   return GiveUp();
 }
 
@@ -264,7 +266,7 @@ void Snapshotter::AddStaged(const std::vector<RestoredUnit>& units,
 // The next rows are read while those before are written: their positions rise.
 absl::Status Snapshotter::Copy(std::vector<RowWindow> windows, bool changed_only, bool paced,
                                SnapshotWriter& writer) {
-  const absl::Time begun = absl::Now();
+  const absl::Time begun = Clock::Real().Now();
   const double growth_share = changed_only ? options_.changes_growth_share : options_.growth_share;
   std::optional<Reading> next;
   std::uint64_t counted = 0;
@@ -305,7 +307,7 @@ bool Snapshotter::Pace(std::uint64_t done, double share_done, double growth_shar
   if (share_done < due) return true;
   const absl::Time at = begun + absl::Seconds(static_cast<double>(done) /
                                               static_cast<double>(options_.bytes_per_second_min));
-  const absl::Duration left = at - absl::Now();
+  const absl::Duration left = at - Clock::Real().Now();
   if (left > absl::ZeroDuration()) changed_.WaitFor(mu_, std::min(left, options_.look_every));
   return !stopping_;
 }

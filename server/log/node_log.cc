@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/base/ids.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
@@ -323,12 +324,13 @@ LogFile* NodeLog::WaitForWork(LogLsn* target) {
     const bool behind = durable_lsn_ < written_lsn_;
     if (!broken_.ok() || (writer_done_ && !behind)) return nullptr;
     if (behind && (sync_wanted_ || writer_done_)) break;
-    if (behind && deadline == absl::InfiniteFuture()) deadline = absl::Now() + options_.sync_delay;
+    if (behind && deadline == absl::InfiniteFuture())
+      deadline = Clock::Real().Now() + options_.sync_delay;
     if (!behind || deadline == absl::InfiniteFuture()) {
       written_.Wait(mu_);
       continue;
     }
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - Clock::Real().Now();
     if (left <= absl::ZeroDuration()) break;
     written_.WaitFor(mu_, left);
   }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/ids.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
@@ -42,9 +43,9 @@ void NodeLog::WriteLoop() {
 }
 
 void NodeLog::Pause(absl::Duration pause) {
-  const absl::Time end = absl::Now() + pause;
+  const absl::Time end = Clock::Real().Now() + pause;
   const MutexLock lock(mu_);
-  while (!closing_ && absl::Now() < end) queued_.WaitFor(mu_, end - absl::Now());
+  while (!closing_ && Clock::Real().Now() < end) queued_.WaitFor(mu_, end - Clock::Real().Now());
 }
 
 bool NodeLog::TakeQueue(std::vector<Pending>* queue) {

@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/metrics/instruments.h"
 
 namespace embla {
@@ -12,7 +13,7 @@ namespace embla {
 class CallMetrics::Call final : public grpc::experimental::Interceptor {
  public:
   Call(Metrics& metrics, const Method& method)
-      : metrics_(metrics), method_(method), began_(absl::Now()) {}
+      : metrics_(metrics), method_(method), began_(Clock::Real().Now()) {}
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
     using Point = grpc::experimental::InterceptionHookPoints;
@@ -20,7 +21,7 @@ class CallMetrics::Call final : public grpc::experimental::Interceptor {
       const auto code = static_cast<absl::StatusCode>(batch->GetSendStatus().error_code());
       metrics_.MakeCounter(MetricNamed("embla_requests_total"), {method_.name, CodeLabel(code)})
           .Add();
-      method_.latency.Observe(absl::Now() - began_);
+      method_.latency.Observe(Clock::Real().Now() - began_);
     }
     batch->Proceed();
   }

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/socket/link.h"
@@ -97,10 +98,11 @@ void ConnectionAcceptor::Watch(int number, std::uint32_t events) {
 }
 
 void ConnectionAcceptor::Run() {
-  absl::Time look_at = absl::Now() + kLook;
+  absl::Time look_at = Clock::Real().Now() + kLook;
   std::array<epoll_event, 64> events;
   while (!stopping_.load(std::memory_order_acquire)) {
-    absl::Duration wait = connections_.empty() ? absl::InfiniteDuration() : look_at - absl::Now();
+    absl::Duration wait =
+        connections_.empty() ? absl::InfiniteDuration() : look_at - Clock::Real().Now();
     if (paused_) wait = std::min(wait, kPause);
     const int wait_ms =
         wait == absl::InfiniteDuration()
@@ -120,7 +122,7 @@ void ConnectionAcceptor::Run() {
         Accept(number);
       }
     }
-    if (const absl::Time now = absl::Now(); now >= look_at) {
+    if (const absl::Time now = Clock::Real().Now(); now >= look_at) {
       LookForResets(now);
       look_at = now + kLook;
     }
@@ -168,7 +170,7 @@ void ConnectionAcceptor::Admit(FileDescriptor socket) {
   connection.duplicate = std::move(duplicate);
   connection.silent = std::move(socket);
   connection.address = address;
-  connection.looked_at = absl::Now();
+  connection.looked_at = Clock::Real().Now();
   Watch(watched, EPOLLIN);
   metrics_.connections.Add(1);
   if (take_frames_ == nullptr) Direct(connection);
@@ -202,7 +204,7 @@ void ConnectionAcceptor::TurnAway(int listener) {
 
 void ConnectionAcceptor::Refuse(const char* reason, const std::string& address) {
   metrics_.Refused(reason);
-  if (const absl::Time now = absl::Now(); now - told_at_ >= kTell) {
+  if (const absl::Time now = Clock::Real().Now(); now - told_at_ >= kTell) {
     told_at_ = now;
     LogWarning("rpc", "connection refused reason=", reason, " address=", address,
                " connections=", connections_.size(), " descriptors_max=", descriptors_max_,

@@ -319,7 +319,7 @@ v1::ClusterStatus ToMessage(const ClusterView& view) {
   message.set_generation(view.generation);
   message.set_tables_aside(view.tables_aside);
   message.set_protocol_version(kProtocolVersion);
-  message.set_now_unix_ms(absl::ToUnixMillis(Clock::Real().Now()));
+  message.set_now_unix_ms(absl::ToUnixMillis(absl::Now()));
   message.set_log_level(ToMessage(CurrentLogLevel()));
   return message;
 }

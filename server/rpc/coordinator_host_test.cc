@@ -1,4 +1,5 @@
 #include "server/rpc/coordinator_host.h"
+#include "core/base/clock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/base/steady_clock.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
 #include "server/state_store/memory_state_store.h"
@@ -357,7 +357,7 @@ TEST(CoordinatorHostSessions, OfSixThousandTrainersCostFewSyncsOfASlowDiskAndNoN
   constexpr int kTrainers = 6000;
   constexpr int kNodes = 3;
   SlowStore store(absl::Milliseconds(8));
-  const Clock& clock = SteadyClock();
+  const Clock& clock = Clock::Real();
   auto coordinator = Coordinator::Open(store, {.new_cluster_id = "c"}, clock.Now());
   ASSERT_THAT(coordinator, IsOk());
   CoordinatorHost host(*std::move(coordinator), {}, clock, nullptr);

@@ -368,7 +368,7 @@ void CoordinatorLink::SendReports(Stream& stream) {
       if (options_.load) info.load = options_.load();
       info.log_level = CurrentLogLevel();
       *report.mutable_heartbeat() = ToMessage(info);
-      report.mutable_heartbeat()->set_unix_ms(absl::ToUnixMillis(Clock::Real().Now()));
+      report.mutable_heartbeat()->set_unix_ms(absl::ToUnixMillis(absl::Now()));
     }
     if (!stream.Write(report)) return;
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
@@ -164,7 +165,9 @@ absl::Time DataService::DeadlineOf(const grpc::CallbackServerContext& call) cons
   if (deadline == std::chrono::system_clock::time_point::max()) {
     return context_.clock.Now() + context_.options.deadline_default;
   }
-  return std::min(absl::FromChrono(deadline), context_.clock.Now() + context_.options.deadline_max);
+  // gRPC goes by the machine's clock.
+  const absl::Duration left = absl::FromChrono(deadline) - absl::Now();
+  return context_.clock.Now() + std::min(left, context_.options.deadline_max);
 }
 
 grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,

@@ -11,6 +11,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/base/clock.h"
 #include "server/rpc/http2_fixture.h"
 
 namespace embla::http2 {
@@ -59,7 +60,7 @@ class Sender {
   };
   std::size_t SendMore(std::uint32_t stream, std::size_t bytes, const Shape& shape,
                        absl::Duration limit) {
-    const absl::Time end = absl::Now() + limit;
+    const absl::Time end = Clock::Real().Now() + limit;
     std::size_t sent = 0;
     while (sent < bytes && !is_closed_) {
       Read();
@@ -68,7 +69,7 @@ class Sender {
           std::min({bytes - sent, shape.frame_bytes,
                     static_cast<std::size_t>(std::max<std::int64_t>(window, 0))});
       if (piece == 0) {
-        if (absl::Now() >= end) break;
+        if (Clock::Real().Now() >= end) break;
         AwaitInput();
         continue;
       }

@@ -123,7 +123,7 @@ void NodeLinkCall::HandOverHeartbeat(const v1::Heartbeat& heartbeat) {
   if (process_.boot_id == 0) return Handled(absl::FailedPreconditionError("register first"));
   HeartbeatInfo info = FromMessage(heartbeat);
   if (heartbeat.unix_ms() != 0) {
-    info.clock_ahead = absl::FromUnixMillis(heartbeat.unix_ms()) - Clock::Real().Now();
+    info.clock_ahead = absl::FromUnixMillis(heartbeat.unix_ms()) - absl::Now();
   }
   host_.PostHeartbeat(process_, info);
   Handled(absl::OkStatus());

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/wire/callback_queue.h"
@@ -30,7 +31,7 @@ void PeerSocket::Start(std::unique_ptr<Link> link, const std::string& ticket, Po
     }
     if (opened.ok()) {
       socket_ = *opened;
-      Await(0, {.late = absl::Now() + timeout, .done = nullptr});
+      Await(0, {.late = Clock::Real().Now() + timeout, .done = nullptr});
     }
   }
   if (!opened.ok()) return OnClosed(opened.status());
@@ -65,7 +66,7 @@ bool PeerSocket::Send(PeerMessage&& message, const wire::PeerProof& proof, absl:
 PeerSocket::Place PeerSocket::NextPlace(absl::Duration timeout, ReplicaDone done) {
   MutexLock lock(mu_);
   const std::uint64_t sequence = ++last_sequence_;
-  const absl::Time late = absl::Now() + timeout + kLateMax;
+  const absl::Time late = Clock::Real().Now() + timeout + kLateMax;
   if (!Await(sequence, {.late = late, .done = std::move(done)})) return {};
   return {.socket = socket_, .sequence = sequence};
 }
@@ -80,7 +81,7 @@ bool PeerSocket::Await(std::uint64_t sequence, Pending pending) {
 void PeerSocket::LookAt(absl::Time when) {
   if (when >= looks_at_) return;
   looks_at_ = when;
-  wire::RunLater(when - absl::Now(), [self = shared_from_this()] { self->LookIfLate(); });
+  wire::RunLater(when - Clock::Real().Now(), [self = shared_from_this()] { self->LookIfLate(); });
 }
 
 void PeerSocket::LookIfLate() {
@@ -88,7 +89,7 @@ void PeerSocket::LookIfLate() {
   looks_at_ = absl::InfiniteFuture();
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [sequence, pending] : pending_) next = std::min(next, pending.late);
-  if (next <= absl::Now()) return socket_->Shutdown();
+  if (next <= Clock::Real().Now()) return socket_->Shutdown();
   LookAt(next);
 }
 

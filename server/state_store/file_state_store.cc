@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "server/state_store/state_directory.h"
@@ -153,9 +154,9 @@ absl::Status FileStateStore::WriteFrame(const std::string& frame) {
 }
 
 absl::Status FileStateStore::SyncLog() {
-  const absl::Time begun = absl::Now();
+  const absl::Time begun = Clock::Real().Now();
   const absl::Status synced = log_.Sync();
-  if (options_.on_synced) options_.on_synced(absl::Now() - begun);
+  if (options_.on_synced) options_.on_synced(Clock::Real().Now() - begun);
   is_synced_ = synced.ok();
   return synced.ok() ? synced : Break(synced);
 }

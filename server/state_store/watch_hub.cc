@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 
 namespace embla {
 
@@ -26,10 +27,10 @@ class WatchHub::Queue {
   }
 
   StateWatch::Batch Take(absl::Duration timeout) {
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = Clock::Real().Now() + timeout;
     const MutexLock lock(mu_);
     while (events_.empty()) {
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = deadline - Clock::Real().Now();
       if (left <= absl::ZeroDuration()) break;
       changed_.WaitFor(mu_, left);
     }

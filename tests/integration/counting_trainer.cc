@@ -1,7 +1,7 @@
-// A trainer for trainer_leases_test: adds 1 to all weights of row 3 again and again, and counts the
-// acknowledged updates in a file, until an update fails; then its exit code is the error's. An
-// update that was on its way while the process was stopped may be out of time: it goes on then.
-// Usage: counting_trainer COORDINATOR FILE
+// A trainer of trainer_leases_test and set_clocks_test: adds 1 to all weights of row 3 again and
+// again, and counts the acknowledged updates in a file, until an update fails; then its exit code
+// is the error's. An update that was on its way while the process was stopped may be out of time:
+// it goes on then. Usage: counting_trainer COORDINATOR FILE
 #include <cstdint>
 #include <fstream>
 #include <iostream>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/steady_clock.h"
+#include "core/base/clock.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -55,7 +55,7 @@ class EtcdHarness {
   EtcdHarness() { Reopen(); }
   StateStore& store() { return *store_; }
   void Reopen() {
-    auto opened = EtcdStateStore::Open(*client_, SteadyClock(), {.prefix = prefix_});
+    auto opened = EtcdStateStore::Open(*client_, Clock::Real(), {.prefix = prefix_});
     ASSERT_THAT(opened, IsOk());
     store_ = *std::move(opened);
   }
@@ -73,7 +73,7 @@ TEST(EtcdStateStoreOverMembers, GoesOnWithoutOneOfThreeAndStopsWithoutTwo) {
   ASSERT_THAT(members, IsOk());
   const std::unique_ptr<EtcdKv> client = Connect((*members)->clients());
   auto store =
-      EtcdStateStore::Open(*client, SteadyClock(), {.prefix = "/p", .timeout = absl::Seconds(20)});
+      EtcdStateStore::Open(*client, Clock::Real(), {.prefix = "/p", .timeout = absl::Seconds(20)});
   ASSERT_THAT(store, IsOk());
   for (int member = 0; member < 3; ++member) {
     (*members)->Kill(member);
@@ -86,7 +86,7 @@ TEST(EtcdStateStoreOverMembers, GoesOnWithoutOneOfThreeAndStopsWithoutTwo) {
   CommitOne(**store, PutOf("k", "one is stopped"));
   (*members)->member(1).Signal(SIGCONT);
   auto second =
-      EtcdStateStore::Open(*client, SteadyClock(), {.prefix = "/p", .timeout = absl::Seconds(2)});
+      EtcdStateStore::Open(*client, Clock::Real(), {.prefix = "/p", .timeout = absl::Seconds(2)});
   ASSERT_THAT(second, IsOk());
   EXPECT_EQ((*second)->revision(), (*store)->revision());
   EXPECT_EQ((*second)->List("")->size(), 4u);
@@ -100,13 +100,13 @@ TEST(EtcdElectionOverMembers, TheNextLeadsWhenTheLeaseIsOverAndTheFirstCannotWri
   const std::unique_ptr<EtcdKv> client = Connect(Members()->clients());
   const std::string prefix = NewPrefix();
   const EtcdElectionOptions options{.prefix = prefix + "/election/"};
-  EtcdElection first(*client, SteadyClock(), options, "first");
-  EtcdElection second(*client, SteadyClock(), options, "second");
+  EtcdElection first(*client, Clock::Real(), options, "first");
+  EtcdElection second(*client, Clock::Real(), options, "second");
   const auto view = first.Step();
   ASSERT_THAT(view, IsOk());
   ASSERT_TRUE(view->leads);
   auto store =
-      EtcdStateStore::Open(*client, SteadyClock(), {.prefix = prefix, .fence = view->fence});
+      EtcdStateStore::Open(*client, Clock::Real(), {.prefix = prefix, .fence = view->fence});
   ASSERT_THAT(store, IsOk());
   CommitOne(**store, PutOf("a", "1"));
   EXPECT_EQ(second.Step()->leader, "first");
@@ -114,7 +114,7 @@ TEST(EtcdElectionOverMembers, TheNextLeadsWhenTheLeaseIsOverAndTheFirstCannotWri
       testing::AwaitFor([&] { return second.Step()->leads; }, absl::Seconds(30), "the lease ends"));
   const std::vector<StateWrite> writes = {PutOf("a", "2")};
   EXPECT_THAT((*store)->Commit({}, writes).status(), StatusIs(absl::StatusCode::kUnavailable));
-  EXPECT_LT(first.leads_until(), SteadyClock().Now());
+  EXPECT_LT(first.leads_until(), Clock::Real().Now());
   second.Resign();
   EXPECT_TRUE(testing::AwaitFor(
       [&] {

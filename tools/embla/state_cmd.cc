@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/ids.h"
 #include "core/base/status_macros.h"
-#include "core/base/steady_clock.h"
 #include "server/etcd/etcd_address.h"
 #include "server/etcd/etcd_client.h"
 #include "server/etcd/etcd_election.h"
@@ -35,7 +35,7 @@ class EtcdEnd {
                                                        .key_file = flags.etcd_key_file}));
     EtcdElectionOptions options{.prefix = EtcdLayout(address.prefix).Election(), .ttl = kLease};
     options.attempt = absl::Seconds(3);
-    end->election_ = std::make_unique<EtcdElection>(*end->etcd_, SteadyClock(), options, "");
+    end->election_ = std::make_unique<EtcdElection>(*end->etcd_, Clock::Real(), options, "");
     absl::StatusOr<ElectionView> view = end->election_->Step();
     for (std::size_t i = 0; i < address.members.size() && IsWorthRetry(view.status()); ++i) {
       view = end->election_->Step();
@@ -48,7 +48,7 @@ class EtcdEnd {
     }
     EtcdStoreOptions store{.prefix = address.prefix, .fence = view->fence};
     store.timeout = absl::Seconds(30);
-    EMBLA_ASSIGN_OR_RETURN(end->store_, EtcdStateStore::Open(*end->etcd_, SteadyClock(), store));
+    EMBLA_ASSIGN_OR_RETURN(end->store_, EtcdStateStore::Open(*end->etcd_, Clock::Real(), store));
     return end;
   }
   ~EtcdEnd() {

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/clock.h"
 #include "core/base/heap.h"
 #include "core/base/named_option.h"
 #include "core/base/program_flags.h"
@@ -146,8 +147,8 @@ absl::Status ParseLocal(const std::string& text, LocalClusterOptions& cluster) {
 }
 
 absl::Status AwaitNodes(client::Admin& admin, std::uint32_t nodes) {
-  const absl::Time deadline = absl::Now() + kJoinMax;
-  while (absl::Now() < deadline) {
+  const absl::Time deadline = Clock::Real().Now() + kJoinMax;
+  while (Clock::Real().Now() < deadline) {
     const auto status = admin.Call<v1::ClusterStatus>(v1::GetClusterStatusRequest());
     if (status.ok() && status->nodes_live() >= nodes) return absl::OkStatus();
     absl::SleepFor(absl::Milliseconds(50));

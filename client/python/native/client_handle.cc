@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/python/native/waiting.h"
+#include "core/base/clock.h"
 
 namespace nb = nanobind;
 
@@ -63,12 +64,13 @@ void ClientHandle::Track(const std::shared_ptr<Completion>& update) {
 
 absl::Status ClientHandle::Flush(absl::Duration timeout) {
   Use();
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = Clock::Real().Now() + timeout;
   absl::Status first_error;
   // A copy: other threads start updates meanwhile, which this does not wait for.
   for (const std::shared_ptr<Completion>& update : std::vector(updates_)) {
     if (update->done()) continue;
-    if (!WaitInterruptibly(*update, std::max(deadline - absl::Now(), absl::ZeroDuration()))) {
+    if (!WaitInterruptibly(*update,
+                           std::max(deadline - Clock::Real().Now(), absl::ZeroDuration()))) {
       return absl::DeadlineExceededError("some updates are not over yet; they go on");
     }
     first_error.Update(update->status());

@@ -6,6 +6,7 @@
 
 #include <sys/eventfd.h>
 
+#include "core/base/clock.h"
 #include "core/base/mutex.h"
 
 namespace embla::python {
@@ -43,10 +44,10 @@ absl::Status Completion::status() const {
 }
 
 bool Completion::WaitFor(absl::Duration timeout) const {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = Clock::Real().Now() + timeout;
   const MutexLock lock(mu_);
   while (!done_) {
-    const absl::Duration rest = deadline - absl::Now();
+    const absl::Duration rest = deadline - Clock::Real().Now();
     if (rest <= absl::ZeroDuration()) return false;
     // Clocks cannot add an infinite duration.
     changed_.WaitFor(mu_, std::min(rest, absl::Hours(1)));

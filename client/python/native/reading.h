@@ -18,6 +18,7 @@
 #include "client/python/native/errors.h"
 #include "client/python/native/fork_guard.h"
 #include "client/python/native/waiting.h"
+#include "core/base/clock.h"
 #include "core/base/mutex.h"
 
 namespace embla::python {
@@ -54,10 +55,10 @@ class ItemQueue {
 
   // Whether Take returns at once; waits for that, at most so long.
   bool WaitFor(absl::Duration timeout) const {
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = Clock::Real().Now() + timeout;
     const MutexLock lock(mu_);
     while (items_.empty() && !end_.has_value()) {
-      const absl::Duration rest = deadline - absl::Now();
+      const absl::Duration rest = deadline - Clock::Real().Now();
       if (rest <= absl::ZeroDuration()) return false;
       changed_.WaitFor(mu_, rest);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 #include <utility>
+#include "core/base/clock.h"
 
 namespace nb = nanobind;
 
@@ -20,9 +21,9 @@ bool WaitInterruptibly(const Completion& completion, std::optional<absl::Duratio
 
 bool WaitInterruptibly(const std::function<bool(absl::Duration)>& wait_for,
                        std::optional<absl::Duration> timeout) {
-  const absl::Time deadline = timeout ? absl::Now() + *timeout : absl::InfiniteFuture();
+  const absl::Time deadline = timeout ? Clock::Real().Now() + *timeout : absl::InfiniteFuture();
   while (true) {
-    const absl::Duration rest = std::max(deadline - absl::Now(), absl::ZeroDuration());
+    const absl::Duration rest = std::max(deadline - Clock::Real().Now(), absl::ZeroDuration());
     {
       const nb::gil_scoped_release no_gil;
       if (wait_for(std::min(rest, kSignalPeriod))) return true;
