@@ -28,15 +28,13 @@ std::vector<RowWindow> Joined(const Plan& plan, const std::vector<RowWindow>& wi
   for (const RowWindow& window : windows) {
     const TableSpec& spec = plan.FindTable(window.table)->spec;
     const bool may_join = !spec.zch.has_value() && spec.replica_groups == 1 && !window.is_coming;
-    if (may_join && count > 0 && count < kWindowsJoined) {
-      RowWindow both = joined.back();
-      both.rows.end = window.rows.end;
-      const RowWindow expected{window.table, window.columns, both.rows};
-      if (both == expected && joined.back().rows.end == window.rows.begin) {
-        joined.back() = both;
-        ++count;
-        continue;
-      }
+    const bool follows = count > 0 && joined.back().table == window.table &&
+                         joined.back().columns == window.columns &&
+                         joined.back().rows.end == window.rows.begin;
+    if (may_join && follows && count < kWindowsJoined) {
+      joined.back().rows.end = window.rows.end;
+      ++count;
+      continue;
     }
     joined.push_back(window);
     count = may_join ? 1 : 0;
