@@ -370,6 +370,8 @@ class Coordinator final : private MoveCluster {
   bool MayTakeUpdates(const NodeView& node) const;
   std::uint64_t HeardBy(const NodeView& node) const;
   void SettleSessions();
+  // ResourceExhausted: too many are open.
+  absl::StatusOr<SessionId> NextSession();
   absl::StatusOr<SessionGrant> OpenTrainerSession(const SessionRequest& request);
   SessionGrant Grant(SessionId session, const SessionRequest& request);
   // To a client that asks again.

@@ -16,11 +16,25 @@
 #include "server/coordinator/coordinator.h"
 
 namespace embla {
+namespace {
+
+// Most sessions that are open at once: the bound on what the coordinator, and each table, remember
+// of them.
+constexpr std::size_t kOpenSessionsMax = 65'536;
+
+}  // namespace
+
+absl::StatusOr<SessionId> Coordinator::NextSession() {
+  if (leases_.size() < kOpenSessionsMax) return sessions_.Next();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(leases_.size(), " sessions are open, and at most ", kOpenSessionsMax,
+                   " may be: close some; those of clients that are gone end with their leases"));
+}
 
 absl::StatusOr<SessionGrant> Coordinator::OpenSession(const SessionRequest& request) {
   EMBLA_RETURN_IF_ERROR(CheckRank(request));
   if (!request.trainer.empty()) return OpenTrainerSession(request);
-  EMBLA_ASSIGN_OR_RETURN(const SessionId session, sessions_.Next());
+  EMBLA_ASSIGN_OR_RETURN(const SessionId session, NextSession());
   EMBLA_RETURN_IF_ERROR(DeclareRank(session, request));
   return Grant(session, request);
 }
@@ -39,7 +53,7 @@ absl::StatusOr<SessionGrant> Coordinator::OpenTrainerSession(const SessionReques
     return SessionGrant{.latest = latest.session};
   }
   EMBLA_RETURN_IF_ERROR(EndSession(latest.session, request));
-  EMBLA_ASSIGN_OR_RETURN(const SessionId session, sessions_.Next());
+  EMBLA_ASSIGN_OR_RETURN(const SessionId session, NextSession());
   EMBLA_RETURN_IF_ERROR(DeclareRank(session, request));
   EMBLA_RETURN_IF_ERROR(sessions_.SetLatestOf(request.trainer, {session, request.client_nonce}));
   return Grant(session, request);

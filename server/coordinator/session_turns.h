@@ -14,13 +14,9 @@ namespace embla {
 
 class SessionTurns {
  public:
-  // Most sessions without an end, so that memory has a bound; turns repeat beyond it.
-  static constexpr std::uint64_t kOpenMax = 65536;
-
   // The turn that the session has, if it has one.
   std::uint64_t Take(SessionId session) {
     if (const auto known = turns_.find(session); known != turns_.end()) return known->second;
-    if (turns_.size() == kOpenMax) return ToInt(session) % kOpenMax;
     std::uint64_t turn = turns_.size();
     if (!free_.empty()) {
       turn = *free_.begin();

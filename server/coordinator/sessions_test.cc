@@ -343,6 +343,15 @@ TEST_F(CoordinatorLeases, AClientThatWatchesKeepsItsSessionAndOneThatHasGoneDoes
   EXPECT_EQ(c_->Status().sessions_open, 0u);
 }
 
+TEST_F(CoordinatorLeases, NoMoreAreOpenThanThereMayBeUntilTheirLeasesEnd) {
+  for (int i = 0; i < 65'536; ++i) ASSERT_THAT(c_->OpenSession({.client_name = "a"}), IsOk());
+  EXPECT_THAT(c_->OpenSession({.client_name = "a"}).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("65536 sessions are open")));
+  EXPECT_THAT(Connect("t0", 7).status(), StatusIs(absl::StatusCode::kResourceExhausted));
+  Live(kLease + absl::Seconds(30));
+  EXPECT_THAT(c_->OpenSession({.client_name = "a"}), IsOk());
+}
+
 TEST_F(CoordinatorLeases, TheFirstOpenSessionsAreToldForPeople) {
   c_.Register("n0");
   const SessionId first = Open().session;

@@ -1,6 +1,7 @@
 #include "server/migration/unit_windows.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -29,13 +30,28 @@ absl::StatusOr<UnitWindows> UnitWindows::FromSessions(std::vector<SessionWindow>
   return windows;
 }
 
-UnitWindows::Verdict UnitWindows::Classify(SessionId session, UpdateSeq seq,
-                                           UpdateSeq first_incomplete) const {
+SessionWindow UnitWindows::WindowOf(SessionId session, UpdateSeq first_incomplete) const {
   const auto it = std::lower_bound(sessions_.begin(), sessions_.end(), session, IsBefore);
   const bool is_known = it != sessions_.end() && it->session == session;
   SessionWindow window = is_known ? *it : SessionWindow{.session = session};
   window.RaiseFloor(first_incomplete);
-  return window.Classify(seq);
+  return window;
+}
+
+UnitWindows::Verdict UnitWindows::Classify(SessionId session, UpdateSeq seq,
+                                           UpdateSeq first_incomplete) const {
+  return WindowOf(session, first_incomplete).Classify(seq);
+}
+
+absl::StatusOr<bool> UnitWindows::IsApplied(SessionId session, UpdateSeq seq,
+                                            UpdateSeq first_incomplete) const {
+  const SessionWindow window = WindowOf(session, first_incomplete);
+  const Verdict verdict = window.Classify(seq);
+  if (verdict != Verdict::kTooNew) return verdict == Verdict::kApplied;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "session ", ToInt(session), ": update ", ToInt(seq), " is ", ToInt(seq) - ToInt(window.floor),
+      " ahead of the oldest unfinished one, ", ToInt(window.floor), "; at most ",
+      SessionWindow::kSize - 1, " may be: too many updates in flight, wait for some"));
 }
 
 void UnitWindows::Record(SessionId session, UpdateSeq seq, UpdateSeq first_incomplete) {
@@ -53,13 +69,15 @@ UpdateSeq UnitWindows::FloorOf(SessionId session) const {
 }
 
 void UnitWindows::Include(const UnitWindows& other) {
-  for (const SessionWindow& window : other.sessions_) {
-    const auto it = std::lower_bound(sessions_.begin(), sessions_.end(), window.session, IsBefore);
-    if (it != sessions_.end() && it->session == window.session) {
-      it->Include(window);
-    } else {
-      sessions_.insert(it, window);
-    }
+  std::vector<SessionWindow> all;
+  all.reserve(sessions_.size() + other.sessions_.size());
+  std::merge(sessions_.begin(), sessions_.end(), other.sessions_.begin(), other.sessions_.end(),
+             std::back_inserter(all),
+             [](const SessionWindow& a, const SessionWindow& b) { return a.session < b.session; });
+  sessions_.clear();
+  for (const SessionWindow& window : all) {
+    const bool is_known = !sessions_.empty() && sessions_.back().session == window.session;
+    is_known ? sessions_.back().Include(window) : sessions_.push_back(window);
   }
 }
 

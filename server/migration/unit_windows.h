@@ -1,5 +1,9 @@
-// The updates of all sessions that one unit has applied: the part of exactly-once that travels with
-// the rows. A value: it is copied into the final cut of a move, into log records and checkpoints.
+// The updates of all sessions that one unit has applied: a retried update takes effect exactly once
+// (docs/consistency.md). A value: it travels with the rows, in the final cut of a move, in log
+// records and in snapshots.
+//
+// A unit that has moved has its own until it has come to rest (server/migration/record_fold.h); all
+// units of a table that have none share one (TableShard::rest).
 #pragma once
 
 #include <cstdint>
@@ -23,6 +27,9 @@ class UnitWindows {
 
   // The verdict after the sender's `first_incomplete` has been applied.
   Verdict Classify(SessionId session, UpdateSeq seq, UpdateSeq first_incomplete) const;
+  // Whether it has been applied. ResourceExhausted: kTooNew.
+  absl::StatusOr<bool> IsApplied(SessionId session, UpdateSeq seq,
+                                 UpdateSeq first_incomplete) const;
   // Raises the session's floor to `first_incomplete` and sets the bit of `seq`; one that was set
   // stays. Requires: Classify() != kTooNew.
   void Record(SessionId session, UpdateSeq seq, UpdateSeq first_incomplete);
@@ -37,6 +44,9 @@ class UnitWindows {
   bool operator==(const UnitWindows&) const = default;
 
  private:
+  // A copy, after the sender's `first_incomplete` has been applied.
+  SessionWindow WindowOf(SessionId session, UpdateSeq first_incomplete) const;
+
   std::vector<SessionWindow> sessions_;  // Ascending by session.
 };
 

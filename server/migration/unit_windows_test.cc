@@ -4,11 +4,15 @@
 #include <set>
 
 #include "absl/status/status.h"
+#include "core/base/testing/status_matchers.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOkAndHolds;
+using ::embla::testing::StatusIs;
 using Verdict = UnitWindows::Verdict;
 constexpr SessionId kSession{7};
 
@@ -26,6 +30,16 @@ TEST(UnitWindowsClassify, WindowIs256WideFromTheFirstIncomplete) {
   EXPECT_EQ(windows.Classify(kSession, UpdateSeq{257}, UpdateSeq{1}), Verdict::kTooNew);
   EXPECT_EQ(windows.Classify(kSession, UpdateSeq{257}, UpdateSeq{2}), Verdict::kNew);
   EXPECT_EQ(windows.Classify(kSession, UpdateSeq{1}, UpdateSeq{2}), Verdict::kApplied);
+}
+
+TEST(UnitWindowsIsApplied, TooManyInFlightIsResourceExhausted) {
+  UnitWindows windows;
+  windows.Record(kSession, UpdateSeq{9}, UpdateSeq{9});
+  EXPECT_THAT(windows.IsApplied(kSession, UpdateSeq{9}, UpdateSeq{9}), IsOkAndHolds(true));
+  EXPECT_THAT(windows.IsApplied(kSession, UpdateSeq{10}, UpdateSeq{9}), IsOkAndHolds(false));
+  EXPECT_THAT(windows.IsApplied(kSession, UpdateSeq{300}, UpdateSeq{10}).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       ::testing::HasSubstr("290 ahead of the oldest unfinished one, 10")));
 }
 
 TEST(UnitWindowsFromSessions, RestoresWhatTravelledAndRefusesDisorder) {
@@ -85,6 +99,20 @@ TEST(UnitWindows, IncludeKnowsWhatEitherKnew) {
   EXPECT_EQ(verdict(2, 9), UnitWindows::Verdict::kApplied);
   EXPECT_EQ(verdict(2, 10), UnitWindows::Verdict::kNew);
   EXPECT_EQ(a.sessions().size(), 2u);
+}
+
+// Against one record that was told everything, in whatever order sessions came.
+TEST(UnitWindowsModel, IncludesAsManySessionsAsThereAre) {
+  std::mt19937 random(1);
+  UnitWindows parts[2], all;
+  for (int i = 0; i < 30'000; ++i) {
+    const SessionId session{1 + random() % 10'000};
+    const UpdateSeq seq{1 + random() % 100};
+    parts[random() % 2].Record(session, seq, UpdateSeq{1});
+    all.Record(session, seq, UpdateSeq{1});
+  }
+  parts[0].Include(parts[1]);
+  EXPECT_EQ(parts[0], all);
 }
 
 }  // namespace

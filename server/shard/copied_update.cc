@@ -62,7 +62,7 @@ void CopiedUpdateTask::Record(TableWork& work, std::uint32_t) {
   TableShard& shard = *work.shard;
   shard.replica_position().order = work.order = origin_.order;
   const absl::StatusOr<bool> applied = IsApplied(work);
-  if (applied.ok() && !*applied) shard.replay_windows().Record(batch().session, batch().seq);
+  if (applied.ok() && !*applied) RecordRest(shard);
 }
 
 void CopiedUpdateTask::Finish() {

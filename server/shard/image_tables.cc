@@ -113,7 +113,7 @@ TableImage ImageOf(const PlannedTable& planned) {
   TableImage image;
   image.table = table.spec.id;
   for (const std::shared_ptr<TableShard>& shard : table.shards) {
-    image.windows.push_back(shard->replay_windows().Export());
+    image.windows.push_back(shard->rest());
     image.highest_step = std::max(image.highest_step, shard->step_bound().highest());
   }
   if (planned.steps != nullptr) image.first_unmade_step = planned.steps->first_unmade();
@@ -191,7 +191,7 @@ absl::Status Restore(const TableImage& image, absl::Time now, NodeTable& table) 
   }
   for (std::size_t group = 0; group < table.shards.size(); ++group) {
     TableShard& shard = *table.shards[group];
-    shard.replay_windows().Import(image.windows[group], now);
+    shard.rest() = image.windows[group];
     if (image.highest_step > 0) shard.step_bound().Note(image.highest_step, now);
     // Rows that are evicted before their window comes are not those that the ids lost.
     if (shard.evictions() != nullptr) shard.evictions()->Skip(true);

@@ -108,7 +108,7 @@ void InstallSnapshotTask::Run(std::uint32_t device) {
   const bool here = shard_->devices().Has(device);
   if (!Agree(device, here ? WriteRowBlock(*shard_, device, block_) : absl::OkStatus())) return;
   if (!leads || !piece_.last) return;
-  shard_->replay_windows().Import(piece_.windows, node_.options.clock->Now());
+  shard_->rest() = piece_.windows;
   shard_->replica_position().complete = true;
 }
 
@@ -185,7 +185,7 @@ absl::StatusOr<std::unique_ptr<ReadCopyTask>> ReadCopyTask::Make(std::shared_ptr
 void ReadCopyTask::Run(std::uint32_t device) {
   if (device == shard_->lead_device()) {
     window_.order = shard_->replica_position().order;
-    if (window_.last) window_.windows = shard_->replay_windows().Export();
+    if (window_.last) window_.windows = shard_->rest();
   }
   if (device != device_) return;
   const auto begun = std::chrono::steady_clock::now();

@@ -34,9 +34,8 @@ absl::Status StepTask::Decide(TableWork& work) {
   }
   if (!units.has_rest()) return absl::OkStatus();
   for (const UpdateName& name : batch().contributors) {
-    EMBLA_RETURN_IF_ERROR(work.shard->replay_windows()
-                              .IsApplied(name.session, name.seq, name.first_incomplete, now_)
-                              .status());
+    EMBLA_RETURN_IF_ERROR(
+        work.shard->rest().IsApplied(name.session, name.seq, name.first_incomplete).status());
   }
   return absl::OkStatus();
 }

@@ -146,7 +146,7 @@ TableSteps::Here TableSteps::Look(TableShard& shard, const TableSpec& spec) {
     for (auto& [step, collected] : by_step) here.by_step[step].Include(collected.Take());
   }
   if (!here.rest.empty()) {
-    here.by_step[NextStep(shard.replay_windows().FloorOf(kStepSession))].Include(here.rest);
+    here.by_step[NextStep(shard.rest().FloorOf(kStepSession))].Include(here.rest);
   }
   return here;
 }
@@ -214,9 +214,8 @@ absl::Status TableSteps::Check(const UpdateBatch& batch) const {
 absl::StatusOr<UnitSet> TableSteps::AppliedOf(TableShard& shard, const UpdateBatch& batch) const {
   UnitSet applied;
   if (batch.claim->units.Meets(rest_)) {
-    EMBLA_ASSIGN_OR_RETURN(const bool is_applied,
-                           shard.replay_windows().IsApplied(batch.session, batch.seq,
-                                                            batch.first_incomplete, clock_.Now()));
+    EMBLA_ASSIGN_OR_RETURN(const bool is_applied, shard.rest().IsApplied(batch.session, batch.seq,
+                                                                         batch.first_incomplete));
     if (is_applied) applied.Include(rest_);
   }
   UnitUpdate update;

@@ -15,7 +15,7 @@ void UnitTables::StepFold(TableId table, PlanVersion plan) {
   });
   for (const std::shared_ptr<TableShard>& copy : copies) {
     RecordFold& fold = copy->units().fold();
-    waits ? fold.Look(node_.is_over) : fold.Begin(plan, copy->replay_windows().Export());
+    waits ? fold.Look(node_.is_over) : fold.Begin(plan, copy->rest());
   }
 }
 
@@ -54,7 +54,7 @@ void UnitTables::JoinRest(const UnitId& id, const UnitWindows& windows, PlanVers
   if (!unit.ok()) return;
   for (const std::shared_ptr<TableShard>& copy : unit->copies) {
     RecordFold& fold = copy->units().fold();
-    copy->replay_windows().Include(windows, node_.clock.Now());
+    copy->rest().Include(windows);
     // Units that are repeated from the log have no gate yet.
     if (!copy->units().Fold(id.row_granule, unit->shape)) continue;
     fold.MayJoin(id) ? fold.Join(id) : fold.Restore(plan);

@@ -213,7 +213,7 @@ UnitWindows UnitTables::WindowsOf(const UnitId& unit) const {
   UnitWindows windows;
   if (!found.ok()) return windows;
   for (const std::shared_ptr<TableShard>& copy : found->copies) {
-    windows.Include(copy->replay_windows().Export());
+    windows.Include(copy->rest());
   }
   return windows;
 }

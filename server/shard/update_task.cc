@@ -255,8 +255,7 @@ Durability UpdateTask::Level() const {
 }
 
 absl::StatusOr<bool> UpdateTask::IsApplied(const TableWork& work) const {
-  return work.shard->replay_windows().IsApplied(batch().session, batch().seq,
-                                                batch().first_incomplete, now_);
+  return work.shard->rest().IsApplied(batch().session, batch().seq, batch().first_incomplete);
 }
 
 absl::Status UpdateTask::CheckFound(std::uint32_t device) {
@@ -319,14 +318,13 @@ absl::Status UpdateTask::StepRows(TableWork& work, std::uint32_t device) {
 }
 
 void UpdateTask::RecordRest(TableShard& shard) const {
-  if (!batch().is_step) return shard.replay_windows().Record(batch().session, batch().seq);
-  std::vector<UpdateName> names = batch().contributors;
-  names.push_back({batch().session, batch().seq, batch().first_incomplete});
-  for (const UpdateName& name : names) {
-    const absl::StatusOr<bool> applied =
-        shard.replay_windows().IsApplied(name.session, name.seq, name.first_incomplete, now_);
+  UnitWindows& rest = shard.rest();
+  rest.Record(batch().session, batch().seq, batch().first_incomplete);
+  for (const UpdateName& name : batch().contributors) {
     // A sender may have given the number to another update meanwhile.
-    if (applied.ok() && !*applied) shard.replay_windows().Record(name.session, name.seq);
+    const bool is_new =
+        rest.Classify(name.session, name.seq, name.first_incomplete) == UnitWindows::Verdict::kNew;
+    if (is_new) rest.Record(name.session, name.seq, name.first_incomplete);
   }
 }
 

@@ -188,7 +188,7 @@ ColumnSegments TableShard::Segments(ColumnRange columns) const {
 }
 
 void TableShard::ForgetSessions(const SessionSet& sessions) {
-  replay_windows().Forget(sessions);
+  rest().Forget(sessions);
   units().ForgetSessions(sessions);
 }
 

@@ -23,11 +23,11 @@
 #include "core/plan/id_rows.h"
 #include "core/plan/plan.h"
 #include "core/plan/table_spec.h"
+#include "server/migration/unit_windows.h"
 #include "server/storage/row_store.h"
 #include "server/table/device_executor.h"
 #include "server/table/own_slice.h"
 #include "server/table/own_slices.h"
-#include "server/table/replay_window.h"
 #include "server/table/row_intervals.h"
 #include "server/table/step_bound.h"
 #include "server/table/table_units.h"
@@ -141,8 +141,8 @@ class TableShard {
 
   // Drops the records of closed sessions, which every node refuses. Lead device only.
   void ForgetSessions(const SessionSet& sessions);
-  // The updates that this node's part of the table has applied. Lead device only.
-  ReplayWindows& replay_windows() { return table_->replay_windows; }
+  // The updates that the units without gates have applied. Lead device only.
+  UnitWindows& rest() { return table_->rest; }
   // Null unless it is a ZCH table that keeps evicted rows.
   const std::shared_ptr<EvictionLog>& evictions() const { return table_->evictions; }
   TableUnits& units() { return table_->units; }
@@ -175,7 +175,7 @@ class TableShard {
     const TableMetrics metrics;
     ReplicaPosition replica_position;
     StepBound step_bound;
-    ReplayWindows replay_windows;
+    UnitWindows rest;
     TableUnits units;
     const std::shared_ptr<EvictionLog> evictions;  // Its readers may outlive the table.
   };

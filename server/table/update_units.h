@@ -2,7 +2,7 @@
 // their gates say which rows are applied and which are left out.
 //
 // Rows outside units with gates are "the rest": one record of updates covers all of them
-// (ReplayWindows), and the caller asks it.
+// (TableShard::rest), and the caller asks it.
 #pragma once
 
 #include <cstddef>
