@@ -1,6 +1,7 @@
 #include "server/collective/gpu_communicator.h"
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -226,6 +227,37 @@ TEST_F(NcclExchangeWaits, UntilSomebodyAborts) {
   std::thread other([&] { ranks_[1]->Abort(); });
   EXPECT_EQ(Again().code(), absl::StatusCode::kAborted);
   other.join();
+}
+
+TEST(NcclExchanges, LetMemoryBeAllocatedOnlyBetweenThem) {
+  FakeNccl nccl;
+  std::atomic<int> overlaps = 0;
+  std::vector<std::unique_ptr<SimulatedDevice>> gpus;
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    gpus.push_back(std::make_unique<SimulatedDevice>(gpu::SimulatedDeviceOptions{
+        .ordinal = i, .on_allocation = [&] { overlaps += nccl.under_way(); }}));
+  }
+  const auto ranks =
+      Ranks(MakeNcclCommunicators(std::vector<gpu::Device*>{gpus[0].get(), gpus[1].get()}, nccl));
+  std::atomic<int> sums = 0;
+  std::vector<std::thread> threads;
+  for (const auto& rank : ranks) {
+    threads.emplace_back([&] {
+      const std::vector<float> in(100, 1.0f);
+      std::vector<float> out(in.size());
+      for (int i = 0; i < 2000; ++i) {
+        ASSERT_THAT(rank->AllReduceSum(in, out), IsOk());
+        ASSERT_EQ(out.back(), 2.0f);
+        ++sums;
+      }
+    });
+  }
+  // Each other GPU's memory, as a thread that makes tables does.
+  std::size_t allocated = 0;
+  for (; sums < 4000; ++allocated) ASSERT_THAT(gpus[allocated % 2]->Allocate(1024), IsOk());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(overlaps, 0);
+  EXPECT_GT(allocated, 10u);
 }
 
 TEST(LoadNccl, FindsItOrSaysThatItIsNotThere) {

@@ -48,8 +48,12 @@ Deadline After(absl::Duration timeout) {
 class NcclExchange final : public GpuExchange {
  public:
   NcclExchange(gpu::Device& device, NcclLibrary& nccl, const NcclOptions& options,
-               std::shared_ptr<std::atomic<bool>> aborted)
-      : device_(device), nccl_(nccl), options_(options), aborted_(std::move(aborted)) {}
+               std::shared_ptr<std::atomic<bool>> aborted, std::shared_ptr<gpu::ExchangeGate> gate)
+      : device_(device),
+        nccl_(nccl),
+        options_(options),
+        aborted_(std::move(aborted)),
+        gate_(std::move(gate)) {}
 
   ~NcclExchange() override {
     if (comm_ != nullptr) nccl_.CommAbort(comm_);
@@ -79,6 +83,7 @@ class NcclExchange final : public GpuExchange {
                         gpu::Stream& stream) override {
     if (comm_ == nullptr) return Left();
     EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+    const gpu::ExchangeGate::Exchange exchange(*gate_);
     absl::Status status = Queue(sends, receives, stream);
     if (status.ok()) status = Await(stream);
     if (!status.ok()) Leave();
@@ -159,7 +164,8 @@ class NcclExchange final : public GpuExchange {
   const NcclOptions options_;
   // Shared by all ranks. Relaxed: it carries no other data.
   const std::shared_ptr<std::atomic<bool>> aborted_;
-  NcclComm comm_ = nullptr;  // Null once this rank has left.
+  const std::shared_ptr<gpu::ExchangeGate> gate_;  // Shared by all ranks, and by their GPUs.
+  NcclComm comm_ = nullptr;                        // Null once this rank has left.
 };
 
 absl::Status CheckDistinct(std::span<gpu::Device* const> gpus) {
@@ -183,12 +189,14 @@ absl::StatusOr<std::vector<std::unique_ptr<GpuExchange>>> MakeNcclExchanges(
   NcclId id{};
   EMBLA_RETURN_IF_ERROR(Check(nccl, nccl.GetUniqueId(&id), "GetUniqueId"));
   const auto aborted = std::make_shared<std::atomic<bool>>(false);
+  const auto gate = std::make_shared<gpu::ExchangeGate>();
+  for (gpu::Device* const device : gpus) device->KeepApart(gate);
   std::vector<std::unique_ptr<NcclExchange>> ranks;
   // Grouped, since connecting a rank waits for all others.
   EMBLA_RETURN_IF_ERROR(Check(nccl, nccl.GroupStart(), "GroupStart"));
   absl::Status status;
   for (std::size_t r = 0; r < gpus.size(); ++r) {
-    auto rank = std::make_unique<NcclExchange>(*gpus[r], nccl, options, aborted);
+    auto rank = std::make_unique<NcclExchange>(*gpus[r], nccl, options, aborted, gate);
     status.Update(rank->Connect(id, static_cast<int>(gpus.size()), static_cast<int>(r)));
     ranks.push_back(std::move(rank));
   }

@@ -60,7 +60,12 @@ absl::StatusOr<DeviceProperties> CudaDevice::Describe(std::uint32_t ordinal) {
 
 absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(std::uint32_t ordinal) {
   EMBLA_ASSIGN_OR_RETURN(DeviceProperties properties, Describe(ordinal));
-  return std::unique_ptr<Device>(new CudaDevice(std::move(properties)));
+  std::unique_ptr<CudaDevice> device(new CudaDevice(std::move(properties)));
+  // Threads that wait for a GPU sleep: by default they keep a core busy.
+  EMBLA_RETURN_IF_ERROR(device->MakeCurrent());
+  EMBLA_RETURN_IF_ERROR(
+      device->Check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), "cudaSetDeviceFlags"));
+  return device;
 }
 
 const KernelTable& CudaDevice::kernels() const { return LinkedKernels(); }

@@ -98,6 +98,14 @@ TEST_F(CudaDeviceTest, MoreMemoryThanThereIsIsResourceExhaustedAndStopsNothing) 
   EXPECT_THAT(device_->Allocate(1000), IsOk());
 }
 
+TEST_F(CudaDeviceTest, ThreadsThatWaitForItSleep) {
+  ASSERT_THAT(device_->MakeCurrent(), IsOk());
+  unsigned int flags = 0;
+  ASSERT_EQ(cudaGetDeviceFlags(&flags), cudaSuccess);
+  EXPECT_EQ(flags & cudaDeviceScheduleMask,
+            static_cast<unsigned int>(cudaDeviceScheduleBlockingSync));
+}
+
 TEST_F(CudaDeviceTest, OrdinalsThatAreNotThereAreNotFound) {
   EXPECT_EQ(OpenGpu(static_cast<std::uint32_t>(ListGpus()->size())).status().code(),
             absl::StatusCode::kNotFound);

@@ -2,10 +2,16 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
+
+#include "core/base/short_wait.h"
 #include "core/base/status_macros.h"
 
 namespace embla::gpu {
 namespace {
+
+// How long a small batch takes on the GPU.
+constexpr std::chrono::microseconds kLooksMax{50};
 
 cudaStream_t Handle(void* stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t Event(void* event) { return static_cast<cudaEvent_t>(event); }
@@ -42,7 +48,12 @@ absl::Status CudaStream::Queue(std::string_view what, Work work) {
 // Also of a device that was stopped: its copies may go on, and memory of the host is given back
 // when this returns.
 absl::Status CudaStream::Synchronize() {
-  const cudaError_t waited = cudaStreamSynchronize(Handle(stream_));
+  cudaError_t waited = cudaErrorNotReady;
+  thread_local ShortWait wait(kLooksMax);
+  wait.Until([&](bool sleeps) {
+    waited = sleeps ? cudaStreamSynchronize(Handle(stream_)) : cudaStreamQuery(Handle(stream_));
+    return waited != cudaErrorNotReady;
+  });
   EMBLA_RETURN_IF_ERROR(device_.health());
   return device_.Check(waited, "waiting for the GPU");
 }

@@ -1,5 +1,7 @@
 #include "server/gpu/device.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
@@ -20,14 +22,30 @@ absl::StatusOr<PinnedMemory> Device::AllocatePinned(std::size_t size) {
   return PinnedMemory(*this, data, size);
 }
 
+void Device::KeepApart(std::shared_ptr<ExchangeGate> gate) {
+  const MutexLock lock(mu_);
+  gate_ = std::move(gate);
+}
+
+std::shared_ptr<ExchangeGate> Device::gate() const {
+  const MutexLock lock(mu_);
+  return gate_;
+}
+
 absl::StatusOr<void*> Device::AllocateCounted(MemoryKind kind, std::size_t size) {
+  const std::shared_ptr<ExchangeGate> gate = this->gate();
+  const ExchangeGate::Allocation allocation(*gate);
   EMBLA_ASSIGN_OR_RETURN(void* const data, AllocateRaw(kind, size));
   held_bytes_[static_cast<std::size_t>(kind)].fetch_add(size, std::memory_order_relaxed);
   return data;
 }
 
 void Device::Free(MemoryKind kind, void* data, std::size_t size) {
-  FreeRaw(kind, data);
+  const std::shared_ptr<ExchangeGate> gate = this->gate();
+  {
+    const ExchangeGate::Allocation allocation(*gate);
+    FreeRaw(kind, data);
+  }
   held_bytes_[static_cast<std::size_t>(kind)].fetch_sub(size, std::memory_order_relaxed);
 }
 

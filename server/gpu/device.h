@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
+#include "server/gpu/exchange_gate.h"
 #include "server/gpu/memory.h"
 #include "server/gpu/stream.h"
 
@@ -66,6 +67,9 @@ class Device : public MemorySource {
   // not connected so. OK when they are the same GPU.
   virtual absl::Status EnableAccessTo(Device& other) = 0;
 
+  // From here on memory is allocated and given back while nobody is in an exchange by `gate`.
+  void KeepApart(std::shared_ptr<ExchangeGate> gate);
+
   // The kernels to queue on its streams.
   virtual const KernelTable& kernels() const = 0;
   // How large a workspace a kernel needs: asks `bytes_of`, of kernels(), which queues nothing.
@@ -97,12 +101,14 @@ class Device : public MemorySource {
   // Implements MemorySource for Memory.
   void Free(MemoryKind kind, void* data, std::size_t size) final;
   absl::StatusOr<void*> AllocateCounted(MemoryKind kind, std::size_t size);
+  std::shared_ptr<ExchangeGate> gate() const;
 
   const DeviceProperties properties_;
   // Relaxed: for metrics.
   std::array<std::atomic<std::size_t>, kMemoryKinds> held_bytes_ = {};
   mutable Mutex mu_;
   absl::Status health_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<ExchangeGate> gate_ ABSL_GUARDED_BY(mu_) = std::make_shared<ExchangeGate>();
 };
 
 }  // namespace embla::gpu

@@ -27,6 +27,11 @@ int FakeNccl::aborts() const {
   return aborts_;
 }
 
+int FakeNccl::under_way() const {
+  const MutexLock lock(mu_);
+  return under_way_;
+}
+
 int FakeNccl::GetUniqueId(NcclId*) {
   MutexLock lock(mu_);
   return result_;
@@ -103,6 +108,10 @@ int FakeNccl::Recv(void* data, std::size_t count, int type, int peer, NcclComm c
 int FakeNccl::GroupEnd() {
   const auto operations = std::make_shared<std::vector<Operation>>(std::exchange(Group(), {}));
   if (operations->empty()) return kNcclSuccess;
+  {
+    const MutexLock lock(mu_);
+    ++under_way_;
+  }
   auto* const stream = static_cast<gpu::SimulatedStream*>(operations->front().stream);
   const absl::Status queued =
       stream->QueueAttempts([this, operations] { return Attempt(*operations); });
@@ -131,6 +140,7 @@ bool FakeNccl::Attempt(std::vector<Operation>& operations) {
     box.pop_front();
     operation.done = true;
   }
+  if (all_done) --under_way_;
   return all_done;
 }
 

@@ -34,6 +34,8 @@ class FakeNccl final : public NcclLibrary {
   // Sets the result of the functions; 0: success.
   void SetResult(int result);
   int aborts() const;
+  // Groups that streams have begun, and wait in for another rank.
+  int under_way() const;
 
   int GetUniqueId(NcclId* id) override;
   int CommInitRankConfig(NcclComm* comm, int ranks, NcclId id, int rank,
@@ -72,6 +74,7 @@ class FakeNccl final : public NcclLibrary {
   int async_error_ ABSL_GUARDED_BY(mu_) = kNcclSuccess;
   int connected_ ABSL_GUARDED_BY(mu_) = 0;  // Ranks of the clique that have connected.
   int aborts_ ABSL_GUARDED_BY(mu_) = 0;
+  int under_way_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<NcclComm, std::shared_ptr<ncclComm>> comms_ ABSL_GUARDED_BY(mu_);
   std::map<std::pair<int, int>, Mailbox> mail_ ABSL_GUARDED_BY(mu_);  // By (sender, receiver).
 };

@@ -102,6 +102,7 @@ absl::Status SimulatedDevice::Count(SimulatedFault::At at) {
 }
 
 absl::StatusOr<void*> SimulatedDevice::AllocateRaw(MemoryKind kind, std::size_t size) {
+  if (options_.on_allocation != nullptr) options_.on_allocation();
   EMBLA_RETURN_IF_ERROR(Count(SimulatedFault::At::kAllocate));
   if (kind == MemoryKind::kDevice) {
     void* const data = memory_->Allocate(size);
@@ -118,6 +119,7 @@ absl::StatusOr<void*> SimulatedDevice::AllocateRaw(MemoryKind kind, std::size_t 
 }
 
 void SimulatedDevice::FreeRaw(MemoryKind kind, void* data) {
+  if (options_.on_allocation != nullptr) options_.on_allocation();
   if (kind == MemoryKind::kDevice) return memory_->Free(data);
   {
     const MutexLock lock(all_pinned().mu);

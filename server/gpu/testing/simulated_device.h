@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -31,6 +32,8 @@ struct SimulatedDeviceOptions {
   Pace pace = Pace::kLate;
   bool has_peer_access = true;           // Among simulated devices.
   const KernelTable* kernels = nullptr;  // Null: HostKernels().
+  // Called while memory is allocated, and while it is given back.
+  std::function<void()> on_allocation = nullptr;
 };
 
 // A single fault, after `skip` calls of that sort went well.
