@@ -16,7 +16,8 @@
 #
 # EMBLA_TORCH_PYTHON: the Python that has PyTorch (default: python3).
 #
-# Exit 0: every test passed on a GPU, or was compiled. 77: no GPU here, so those were skipped.
+# Exit 0: every test passed on a GPU, or was compiled. 4: nothing failed, but compute-sanitizer did
+# not come to its end. 77: no GPU here, so those were skipped.
 set -euo pipefail
 export LC_ALL=C
 
@@ -113,6 +114,7 @@ if "$compile_only"; then exit 0; fi
 # program says that it lacks a GPU, or PyTorch.
 rows=()
 failed=0
+cut_off=0
 limit_s=240
 add_row() { rows+=("$(printf '%-42s %8s %6d s' "$@")"); }
 finding='^========= +(Invalid|Misaligned|Race|Error:|Warning:|Uninitialized|Barrier|Program hit)'
@@ -235,6 +237,7 @@ run_checks() {
   wait
   add_check_rows
   if grep -q FAILED "$checked"/*; then failed=1; fi
+  cut_off="$(grep -l cut-off "$checked"/* | wc -l)"
   rm -r "$checked"
 }
 if "$has_gpu" && "$sanitizer" && [[ -x "$check" ]]; then run_checks; fi
@@ -246,6 +249,10 @@ echo
 printf '%s\n' "${rows[@]}"
 echo "$((SECONDS - started)) s in all"
 if ((failed != 0)); then exit 1; fi
+if ((cut_off != 0)); then
+  echo "$cut_off runs under compute-sanitizer were cut off after $checks_s s, with nothing found"
+  exit 4
+fi
 if ! "$has_gpu"; then
   echo "SKIPPED: no GPU here"
   exit 77
