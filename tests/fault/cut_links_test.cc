@@ -62,7 +62,9 @@ class CutLinksTest : public CoordinatorFixture {
   void StartCluster(bool data_sockets) {
     Start();
     for (int n = 0; n < kNodes; ++n) StartNode(n, data_sockets);
-    ASSERT_NO_FATAL_FAILURE(testing::CreateCountedTable(*admin_));
+    grpc::ClientContext context;
+    v1::TableReply reply;
+    ASSERT_THAT(admin_->CreateTable(&context, testing::CountedTableRequest(), &reply), IsOk());
     reader_link_ = StartProxy(server_->address());
   }
 

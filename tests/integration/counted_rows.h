@@ -14,7 +14,7 @@
 #include "absl/time/clock.h"
 #include "client/include/embla/client.h"
 #include "core/base/testing/status_matchers.h"
-#include "embla/v1/admin.grpc.pb.h"
+#include "embla/v1/admin.pb.h"
 #include "gtest/gtest.h"
 
 namespace embla::testing {
@@ -35,7 +35,7 @@ struct RowCounts {
   std::atomic<std::int64_t> slowest_us = 0;  // The slowest update since it was last set.
 };
 
-inline void CreateCountedTable(v1::AdminService::Stub& admin) {
+inline v1::CreateTableRequest CountedTableRequest() {
   v1::CreateTableRequest request;
   request.set_table_json(absl::StrCat(R"({"name": ")", kCountedTable, R"(", "rows": )",
                                       kCountedRows, R"(, "dim": )", kCountedDim,
@@ -43,9 +43,7 @@ inline void CreateCountedTable(v1::AdminService::Stub& admin) {
                                       R"(, "optimizer": {"kind": "sgd", "learning_rate": 1.0})",
                                       R"(, "init": {"kind": "constant", "a": 0.0}})"));
   request.set_placement_json(R"({"sharding": "row_wise"})");
-  grpc::ClientContext context;
-  v1::TableReply reply;
-  ASSERT_THAT(admin.CreateTable(&context, request, &reply), IsOk());
+  return request;
 }
 
 // Writer `share` updates rows of its own.
