@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests with label `long`; then chaos, restores of coordinator and nodes from older copies, and
-# trials of copies that come, go, lead, die and are lost, and leaders of coordinators that are
-# killed, stopped and cut off, in pieces: hours in all. Each piece that ends well adds a row to the
+# trials of copies that come, go, lead, die and are lost, leaders of coordinators that are killed,
+# stopped and cut off, and coordinators killed and links cut amid reshards, in pieces: hours in all. Each piece that ends well adds a row to the
 # table at the end of docs/correctness.md: part, protocol, commit, seed, counts. The first one that
 # does not ends the run.
 #
@@ -24,6 +24,8 @@ faults_wanted=3600
 faults_piece=300
 failovers_wanted=300
 failovers_piece=50
+kills_wanted=50
+cuts_wanted=50
 restores_wanted=40
 restores_piece=5
 trials_wanted=2400
@@ -97,3 +99,16 @@ for ((piece = done_pieces; piece * failovers_piece < failovers_wanted; piece++))
     "$build/tests/coordinators_test" --gtest_filter='CoordinatorsTest.*AnyMoment*' | tee "$log"
   append failovers "$seed" "$(grep '^failovers=' "$log")"
 done
+
+# The only coordinator killed amid reshards.
+if (($(rows kills) == 0)); then
+  EMBLA_COORDINATOR_KILLS="$kills_wanted" EMBLA_TEST_SEED=1 EMBLA_BIN_DIR="$PWD/$build/bin" \
+    "$build/tests/coordinator_away_test" | tee "$log"
+  append kills 1 "$(grep '^kills=' "$log")"
+fi
+
+# Links cut amid reshards: of all kinds, then those to the coordinator while nodes have data sockets.
+if (($(rows cuts) == 0)); then
+  EMBLA_LINK_CUTS="$cuts_wanted" EMBLA_TEST_SEED=1 "$build/tests/cut_links_test" | tee "$log"
+  while read -r counts; do append cuts 1 "$counts"; done < <(grep '^cuts=' "$log")
+fi
