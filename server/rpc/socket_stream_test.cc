@@ -1,6 +1,8 @@
 // Data sockets, as a client in any language would use them: docs/data_sockets.md.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -318,6 +320,24 @@ TEST_F(SocketStreamTest, WithoutItsTicketNobodyIsServed) {
   EXPECT_TRUE(second.IsOver());
   first.Send(LookupFrame(5, {1, 2}));
   EXPECT_EQ(first.Reply().second, RowsOf({1, 2}));
+}
+
+// Linux gives each thread a user of its own; glibc's setresuid changes that of all of them.
+TEST_F(SocketStreamTest, AnotherUserOfTheMachineIsNotServed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "SKIPPED: only root can act as another user";
+  constexpr uid_t kNobody = 65534;
+  Start();
+  const v1::DataSocket offer = Ask();
+  std::thread([&] {
+    ASSERT_EQ(::syscall(SYS_setresuid, kNobody, kNobody, kNobody), 0);
+    Peer peer(offer.address());
+    peer.Send(ToBytes(offer.ticket(), {}));
+    EXPECT_TRUE(peer.IsOver());
+  }).join();
+  // The ticket is good still, for the node's own user.
+  Peer peer(offer.address());
+  peer.Send(ToBytes(offer.ticket(), {}));
+  EXPECT_TRUE(peer.Receive().has_value());
 }
 
 // They have no thread and no memory, and the oldest goes.

@@ -49,7 +49,9 @@ void PrintResult(const CaseResult& result, std::ostream& out) {
   if (result.server_cpu_per_million_rows > 0.0) {
     out << absl::StrFormat(", servers %.3f", result.server_cpu_per_million_rows);
   }
-  out << absl::StrFormat("\n    bytes per request: %.0f sent, %.0f received\n",
+  out << absl::StrFormat("\n    sleeps per request: client %.1f, servers %.1f\n",
+                         result.client_sleeps_per_request, result.server_sleeps_per_request);
+  out << absl::StrFormat("    bytes per request: %.0f sent, %.0f received\n",
                          result.bytes_sent_per_request, result.bytes_received_per_request);
   for (const CeilingResult& ceiling : result.ceilings) {
     out << absl::StrFormat("    of %-16s %6.1f %%  (%.0f rows/s)\n", ceiling.name,
@@ -96,6 +98,8 @@ nlohmann::ordered_json ResultToJson(const CaseResult& result) {
       {"update_latency", LatenciesToJson(result.updates)},
       {"client_cpu_seconds_per_million_rows", result.client_cpu_per_million_rows},
       {"server_cpu_seconds_per_million_rows", result.server_cpu_per_million_rows},
+      {"client_sleeps_per_request", result.client_sleeps_per_request},
+      {"server_sleeps_per_request", result.server_sleeps_per_request},
       {"bytes_sent_per_request", result.bytes_sent_per_request},
       {"bytes_received_per_request", result.bytes_received_per_request},
       {"ceilings", ceilings}};

@@ -8,7 +8,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "tools/load/memory_ceiling.h"
-#include "tools/load/process_cpu.h"
+#include "tools/load/process_use.h"
 #include "tools/load/runner.h"
 
 namespace embla::load {
@@ -60,15 +60,15 @@ class CaseRun {
   }
 
   absl::Status RunRound() {
-    const double client_cpu = CpuSecondsOfThisProcess();
-    const double server_cpu = CpuSecondsOf(environment_.server_processes);
+    const ProcessUse client = UseOfThisProcess();
+    const ProcessUse servers = UseOf(environment_.server_processes);
     const double sent = BytesSent();
     const double received = BytesReceived();
     EMBLA_ASSIGN_OR_RETURN(const RoundResult round, runner_->Run(load_.requests));
     bytes_sent_ += BytesSent() - sent;
     bytes_received_ += BytesReceived() - received;
-    client_cpu_ += CpuSecondsOfThisProcess() - client_cpu;
-    server_cpu_ += CpuSecondsOf(environment_.server_processes) - server_cpu;
+    client_ += UseOfThisProcess() - client;
+    servers_ += UseOf(environment_.server_processes) - servers;
     requests_done_ += round.requests;
     lookups_.Merge(round.lookups);
     updates_.Merge(round.updates);
@@ -85,10 +85,13 @@ class CaseRun {
     result.lookups = lookups_;
     result.updates = updates_;
     const double millions = static_cast<double>(requests_done_) * rows / kMillion;
-    result.client_cpu_per_million_rows = client_cpu_ / millions;
-    result.server_cpu_per_million_rows = server_cpu_ / millions;
-    result.bytes_sent_per_request = bytes_sent_ / static_cast<double>(requests_done_);
-    result.bytes_received_per_request = bytes_received_ / static_cast<double>(requests_done_);
+    result.client_cpu_per_million_rows = client_.cpu_seconds / millions;
+    result.server_cpu_per_million_rows = servers_.cpu_seconds / millions;
+    const auto requests = static_cast<double>(requests_done_);
+    result.client_sleeps_per_request = client_.sleeps / requests;
+    result.server_sleeps_per_request = servers_.sleeps / requests;
+    result.bytes_sent_per_request = bytes_sent_ / requests;
+    result.bytes_received_per_request = bytes_received_ / requests;
     for (const Beside& beside : beside_) {
       std::vector<double> ratios;
       for (std::size_t i = 0; i < rates_.size(); ++i) ratios.push_back(rates_[i] / beside.rates[i]);
@@ -141,8 +144,8 @@ class CaseRun {
   LatencyHistogram lookups_;
   LatencyHistogram updates_;
   std::int64_t requests_done_ = 0;
-  double client_cpu_ = 0.0;
-  double server_cpu_ = 0.0;
+  ProcessUse client_;
+  ProcessUse servers_;
   double bytes_sent_ = 0.0;
   double bytes_received_ = 0.0;
 };

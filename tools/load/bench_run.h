@@ -43,7 +43,9 @@ struct CaseResult {
   LatencyHistogram updates;
   double client_cpu_per_million_rows = 0.0;  // Seconds.
   double server_cpu_per_million_rows = 0.0;  // 0: the servers' processes are not known.
-  double bytes_sent_per_request = 0.0;       // By the client, in messages.
+  double client_sleeps_per_request = 0.0;
+  double server_sleeps_per_request = 0.0;
+  double bytes_sent_per_request = 0.0;  // By the client, in messages.
   double bytes_received_per_request = 0.0;
   double compared = 0.0;  // Rows per second over those of load.compared_with; else 0.
   std::vector<CeilingResult> ceilings;
