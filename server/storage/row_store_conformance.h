@@ -114,6 +114,15 @@ class RowStoreConformance : public ::testing::Test {
     }
     return nullptr;
   }
+  // How many positions a batch may have that a store sums: many, fewer where it does not take many,
+  // or 0.
+  std::size_t PositionsSummed(const TableSpec& spec) {
+    const auto store = Make(spec);
+    for (const std::size_t positions : {1600, 800}) {
+      if (store->SumsGradients(positions)) return positions;
+    }
+    return 0;
+  }
   // Calls test(spec) for every optimizer and format.
   template <typename Test>
   void ForEverySpec(const Test& test) {
@@ -309,10 +318,12 @@ TYPED_TEST_P(RowStoreConformance, StepsWithRowsWhereTheyLieAsWithTheirSums) {
   }
 }
 
-// Gradients of random positions: rows without one, one with many, some that belong to no row.
+// Gradients of random positions, `positions_max` or somewhat fewer: rows without one, one with
+// many, some that belong to no row.
 struct RandomGradients {
-  RandomGradients(const TableSpec& spec, kernels::Element wire, bool in_bags, std::uint32_t seed)
-      : random(seed), gradient_rows(in_bags ? 300 : 1500) {
+  RandomGradients(const TableSpec& spec, kernels::Element wire, bool in_bags,
+                  std::size_t positions_max, std::uint32_t seed)
+      : random(seed), gradient_rows(in_bags ? positions_max / 5 : positions_max) {
     std::normal_distribution<float> normal;
     std::vector<float> values(gradient_rows * spec.dim);
     for (float& v : values) v = normal(random);
@@ -399,13 +410,14 @@ inline void ExpectUpdatesAsSteps(RowStore& updated, RowStore& stepped,
 TYPED_TEST_P(RowStoreConformance, UpdatesWithGradientsAsWithTheirSums) {
   using kernels::Element;
   this->ForEverySpec([&](const TableSpec& spec) {
-    if (!this->Make(spec)->SumsGradients(1500)) return;
+    const std::size_t positions = this->PositionsSummed(spec);
+    if (positions == 0) return;
     for (const Element wire :
          {Element::kFloat32, Element::kFloat16, Element::kBFloat16, Element::kInt8Rowwise}) {
       for (const bool in_bags : {false, true}) {
         SCOPED_TRACE(::testing::Message()
                      << "wire " << static_cast<int>(wire) << " in bags " << in_bags);
-        const RandomGradients batch(spec, wire, in_bags, 17);
+        const RandomGradients batch(spec, wire, in_bags, positions, 17);
         ExpectUpdatesAsSteps(*this->Make(spec), *this->Make(spec), batch);
       }
     }
@@ -415,13 +427,14 @@ TYPED_TEST_P(RowStoreConformance, UpdatesWithGradientsAsWithTheirSums) {
 TYPED_TEST_P(RowStoreConformance, UpdatesWithGradientsThatLieInPinnedMemory) {
   using kernels::Element;
   const TableSpec spec = ConformanceSpec(OptimizerKind::kRowwiseAdagrad, DType::kFloat16);
-  if (!this->Make(spec)->SumsGradients(1500)) return;
+  const std::size_t positions = this->PositionsSummed(spec);
+  if (positions == 0) return;
   for (const Element wire : {Element::kFloat32, Element::kBFloat16, Element::kInt8Rowwise}) {
     for (const bool in_bags : {false, true}) {
       for (const std::size_t apart : {0, 6, 64}) {
         SCOPED_TRACE(::testing::Message() << "wire " << static_cast<int>(wire) << " in bags "
                                           << in_bags << " " << apart << " bytes apart");
-        RandomGradients batch(spec, wire, in_bags, 18);
+        RandomGradients batch(spec, wire, in_bags, positions, 18);
         const std::size_t stride = batch.gradients.rows.stride_bytes + apart;
         const auto memory = this->Pin(batch.gradient_rows * stride);
         ASSERT_NE(memory, nullptr);

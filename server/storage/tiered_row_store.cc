@@ -148,6 +148,13 @@ absl::Status TieredRowStore::Step(const RowStepBatch& batch) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::size_t> TieredRowStore::Update(const GradientBatch& batch) {
+  EMBLA_RETURN_IF_ERROR(Fetch(batch.slots, /*changes=*/true));
+  GradientBatch on_lines = batch;
+  on_lines.slots = placement_.lines;
+  return gpu_->Update(on_lines);
+}
+
 absl::Status TieredRowStore::SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) {
   EMBLA_RETURN_IF_ERROR(host_->SetOptimizer(optimizer, rounding));
   rounding_ = rounding;

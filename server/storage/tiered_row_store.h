@@ -63,6 +63,15 @@ class TieredRowStore final : public RowStore {
   absl::Status Pool(const kernels::Bags& bags, ColumnRange columns,
                     const kernels::Output& out) const override;
   absl::Status Step(const RowStepBatch& batch) override;
+  // Not of more positions than lines, nor where the host steps.
+  bool SumsGradients(std::size_t positions) const override {
+    return !StepsOnHost() && positions <= cache_.lines() && gpu_->SumsGradients(positions);
+  }
+  absl::Status ReserveUpdate(std::size_t positions, const kernels::Gradients& gradients,
+                             std::size_t gradient_rows) override {
+    return gpu_->ReserveUpdate(positions, gradients, gradient_rows);
+  }
+  absl::StatusOr<std::size_t> Update(const GradientBatch& batch) override;
   absl::Status SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) override;
   absl::Status ReadRows(std::span<const std::uint32_t> slots, ColumnRange columns,
                         const RowImages& images) const override;

@@ -9,6 +9,7 @@
 #include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/gpu/testing/simulated_device.h"
+#include "server/storage/host_row_store.h"
 #include "server/storage/row_store_conformance.h"
 
 namespace embla {
@@ -75,6 +76,33 @@ TEST(TieredRowStoreCache, RowsThatChangedOnTheGpuComeBackWhenOthersNeedTheirLine
   ASSERT_THAT(store->Step({others, gradients, 24, {}, 3}), IsOk());
   EXPECT_EQ(store->cache_statistics().write_backs, 10u);
   EXPECT_NE(Read(*store, slots, {0, 24}), stepped);
+}
+
+TEST(TieredRowStoreUpdates, SumGradientsOfRowsThatComeAndGo) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    TableSpec spec = ConformanceSpec(OptimizerKind::kAdam, dtype);
+    spec.rounding = Rounding::kNearest;
+    TieredFactory<100, RowCache::Policy::kLru> factory;
+    const auto store = factory.Make(spec, WholeTable(spec));
+    const auto host = HostRowStore::Create(spec, WholeTable(spec), factory.host, factory.pool);
+    ASSERT_THAT(host, IsOk());
+    for (const std::uint32_t seed : {1, 2, 3, 4, 5, 6}) {
+      const RandomGradients batch(spec, kernels::Element::kFloat16, /*in_bags=*/seed % 2 == 0, 100,
+                                  seed);
+      ASSERT_TRUE(store->SumsGradients(batch.slots.size()));
+      ExpectUpdatesAsSteps(*store, **host, batch);
+    }
+    EXPECT_GT(store->cache_statistics().evictions, 0u);
+  }
+}
+
+TEST(TieredRowStoreUpdates, AreSummedBeforeTheyComeWhereLinesMayNotSuffice) {
+  TieredFactory<100, RowCache::Policy::kLru> factory;
+  TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat16);
+  EXPECT_FALSE(factory.Make(spec, WholeTable(spec))->SumsGradients(100));
+  spec.rounding = Rounding::kNearest;
+  EXPECT_TRUE(factory.Make(spec, WholeTable(spec))->SumsGradients(100));
+  EXPECT_FALSE(factory.Make(spec, WholeTable(spec))->SumsGradients(101));
 }
 
 // The newest of some rows are on the GPU only: the host's must not be given out in their place.

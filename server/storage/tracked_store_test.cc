@@ -186,7 +186,8 @@ class RandomChanges {
     return {slots.begin(), slots.end()};
   }
   std::set<std::uint32_t> Update() {
-    const RandomGradients batch(spec_, kernels::Element::kFloat32, /*in_bags=*/false, random_());
+    const RandomGradients batch(spec_, kernels::Element::kFloat32, /*in_bags=*/false, 1500,
+                                random_());
     std::vector<std::uint32_t> slots = batch.slots;
     // Few of the slots, so that others stay clean.
     for (auto& slot : slots) slot = slot % 8 == 0 ? slot : kernels::kNoSlot;
