@@ -1,9 +1,13 @@
 // Nodes whose devices are GPUs, simulated ones: beside CPU devices, and when one stops.
 // shard_node_oracle_test and zch_tables_test cover the answers of such nodes, unit_moves_test and
 // unit_relocation_test cover moves between GPUs and CPUs.
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -315,6 +319,73 @@ TEST(GpuNodes, SumLargeUpdatesOfZchTablesAsCpuDevicesDo) {
   EXPECT_EQ(rows[1], rows[0]);
   EXPECT_EQ(bytes_in[0], 0u);
   EXPECT_GT(bytes_in[1], 4 * 1000 * 12 * sizeof(float));  // Gradients, not their sums.
+}
+
+// The ids of a part and their gradients in another order.
+void Shuffle(UpdatePartData& data, std::uint32_t dim, std::mt19937& random) {
+  const std::size_t row_bytes = dim * sizeof(float);
+  const UpdatePartData was = data;
+  std::vector<std::size_t> order(data.ids.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::shuffle(order.begin(), order.end(), random);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    data.ids[i] = was.ids[order[i]];
+    std::memcpy(data.gradients.data() + i * row_bytes, was.gradients.data() + order[i] * row_bytes,
+                row_bytes);
+  }
+}
+
+// All evictions so far, with the rows as they were.
+std::string Evicted(LocalCluster& cluster, TableId table) {
+  std::string text;
+  const auto log = cluster.node(kFirst).Evictions(table);
+  EXPECT_THAT(log, IsOk());
+  for (std::uint64_t at = 0;;) {
+    const EvictionLog::Piece piece = (*log)->Read(at);
+    if (piece.rows == nullptr) return text;
+    at = piece.next;
+    for (const zch::Eviction& eviction : piece.rows->evictions) {
+      absl::StrAppend(&text, ToInt(eviction.id), " from ", static_cast<std::int64_t>(eviction.slot),
+                      ", last seen ", eviction.last_step, ", at ", eviction.step, "\n");
+    }
+    const auto rows = piece.rows->row_block.bytes();
+    text.append(reinterpret_cast<const char*>(rows.data()), rows.size());
+  }
+}
+
+// Two features with TTLs of their own, which have ids in common: in order on a CPU, and in two
+// other orders on a GPU.
+TEST(GpuNodes, SettleTheIdsOfZchTablesAlikeInWhateverOrderTheyCome) {
+  std::vector<std::string> rows, evicted;
+  for (const std::uint32_t shuffled : {0, 1, 2}) {
+    LocalCluster cluster(
+        {.devices_per_node = 1,
+         .is_gpu = [shuffled](std::uint32_t, std::uint32_t) { return shuffled != 0; }});
+    TableSpec spec = SpecOfAnyIds(1);
+    spec.zch->policy = zch::Policy::kTtl;
+    spec.zch->ttl_steps = 2;
+    spec.zch->evict_unexpired = true;
+    spec.zch->eviction_buffer_bytes = std::size_t{64} << 20;
+    ASSERT_THAT(cluster.Install({PlaceOn(cluster, spec, 0)}), IsOk());
+    std::mt19937 random(11), order(shuffled);
+    for (std::uint64_t step = 1; step <= 5; ++step) {
+      std::vector<UpdatePartData> parts;
+      for (const std::uint32_t ttl : {1, 3}) {
+        std::set<RowId> ids;
+        while (ids.size() < 700) ids.insert(RowId{static_cast<std::int64_t>(random() % 1500)});
+        parts.push_back(Gradients(spec, {ids.begin(), ids.end()}, random));
+        parts.back().part.ttl_steps = ttl;
+        if (shuffled != 0) Shuffle(parts.back(), spec.dim, order);
+      }
+      ASSERT_THAT(cluster.Update(kFirst, Pack(Header(step), parts)), IsOk());
+    }
+    rows.emplace_back();
+    for (const auto& [row, contents] : AllRows(cluster, spec)) rows.back() += contents;
+    evicted.push_back(Evicted(cluster, spec.id));
+    EXPECT_EQ(rows.back(), rows.front());
+    EXPECT_EQ(evicted.back(), evicted.front());
+  }
+  EXPECT_NE(evicted.front(), "");
 }
 
 TEST(GpuNodes, CountWhatTheirGpusDo) {

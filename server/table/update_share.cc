@@ -147,6 +147,8 @@ absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, Ta
   if (sums_in_store_) {
     EMBLA_RETURN_IF_ERROR(own.store->ReserveUpdate(ids_.size(), gradients_, gradient_rows_));
     if (own.ids == nullptr) return absl::OkStatus();
+    id_numbering_.Number(ids_);
+    return own.ids->ReserveSettle(id_numbering_.ids().size());
   }
   kernels::GroupIds(ids_, grouping_);
   if (!row_sum_squares_.empty()) {
@@ -313,7 +315,7 @@ absl::StatusOr<std::size_t> UpdateShare::UpdateRows(OwnSlice& own, const RowInte
   ResizeReused(slots, ids_.size());
   if (own.ids != nullptr) {
     EMBLA_RETURN_IF_ERROR(own.ids->SettleInPlace(TouchAt(steps.step), skipped, *own.store,
-                                                 steps.pool, grouping_, slots));
+                                                 steps.pool, id_numbering_, slots));
   } else {
     std::transform(ids_.begin(), ids_.end(), slots.begin(), [&](std::int64_t row) {
       return !skipped.empty() && skipped.Contains(row)

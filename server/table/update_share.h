@@ -16,6 +16,7 @@
 #include "core/rows/request.h"
 #include "kernels/combine.h"
 #include "server/storage/thread_pool.h"
+#include "server/table/id_numbering.h"
 #include "server/table/table_shard.h"
 #include "server/table/zch_ids.h"
 
@@ -100,13 +101,14 @@ class UpdateShare {
   std::vector<float> row_sum_squares_;  // Empty: computed, or not needed.
   std::vector<std::uint32_t> ttls_;     // ZCH tables only; empty: the table's TTL.
 
-  kernels::Grouping grouping_;
+  kernels::Grouping grouping_;  // Not where the store sums; its ZCH tables need
+  IdNumbering id_numbering_;    // these.
   kernels::Gradients gradients_;
   std::size_t gradient_rows_ = 0;
   std::vector<std::byte> joined_;   // The parts' gradients, where they are not adjacent.
   std::uint32_t first_column_ = 0;  // First column of the slice in a summed gradient.
   bool compute_row_sum_squares_ = false;
-  bool sums_in_store_ = false;  // Nothing is grouped here then, but the ids of a ZCH table.
+  bool sums_in_store_ = false;  // Nothing is grouped or sorted here then.
   std::optional<float> learning_rate_;
   std::optional<Images> images_;  // None: gradients.
   std::size_t found_ = 0;

@@ -111,37 +111,45 @@ absl::Status ZchIds::PlaceUnseen(RowId id, std::size_t position, ZchPlaces& plac
 
 absl::Status ZchIds::Settle(const Touch& touch, const RowIntervals& skipped, RowStore& store,
                             ThreadPool& pool, kernels::Grouping& grouping) {
-  EMBLA_RETURN_IF_ERROR(Apply(touch, skipped, store, pool, grouping));
+  longest_ttls_.assign(touch.ttls.empty() ? 0 : grouping.ids.size(), 0);
+  for (std::size_t i = 0; i < longest_ttls_.size(); ++i) {
+    for (std::uint32_t p = grouping.offsets[i]; p < grouping.offsets[i + 1]; ++p) {
+      AddTtl(i, touch.ttls[grouping.positions[p]]);
+    }
+  }
+  EMBLA_RETURN_IF_ERROR(Apply(touch, skipped, store, pool, grouping.ids));
   Regroup(grouping);
   return absl::OkStatus();
 }
 
 absl::Status ZchIds::SettleInPlace(const Touch& touch, const RowIntervals& skipped, RowStore& store,
-                                   ThreadPool& pool, const kernels::Grouping& grouping,
+                                   ThreadPool& pool, const IdNumbering& numbering,
                                    std::span<std::uint32_t> slots) {
-  EMBLA_RETURN_IF_ERROR(Apply(touch, skipped, store, pool, grouping));
-  std::fill(slots.begin(), slots.end(), kernels::kNoSlot);
+  const std::span<const std::uint32_t> number_of = numbering.number_of();
+  longest_ttls_.assign(touch.ttls.empty() ? 0 : numbering.ids().size(), 0);
+  for (std::size_t p = 0; p < touch.ttls.size(); ++p) AddTtl(number_of[p], touch.ttls[p]);
+  EMBLA_RETURN_IF_ERROR(Apply(touch, skipped, store, pool, numbering.ids()));
+  slot_of_.assign(numbering.ids().size(), kernels::kNoSlot);
   for (std::size_t i = 0; i < ids_.size(); ++i) {
-    if (answer_.slots[i] == zch::kNoSlot) continue;
-    const std::uint32_t segment = segments_[i];
-    for (std::uint32_t p = grouping.offsets[segment]; p < grouping.offsets[segment + 1]; ++p) {
-      slots[grouping.positions[p]] = SlotInSlice(answer_.slots[i]);
-    }
+    if (answer_.slots[i] != zch::kNoSlot) slot_of_[numbers_[i]] = SlotInSlice(answer_.slots[i]);
   }
+  std::transform(number_of.begin(), number_of.end(), slots.begin(),
+                 [&](std::uint32_t number) { return slot_of_[number]; });
   return absl::OkStatus();
 }
 
 absl::Status ZchIds::Apply(const Touch& touch, const RowIntervals& skipped, RowStore& store,
-                           ThreadPool& pool, const kernels::Grouping& grouping) {
+                           ThreadPool& pool, std::span<const std::int64_t> ids) {
   ids_.clear();
-  segments_.clear();
-  for (std::uint32_t i = 0; i < grouping.ids.size(); ++i) {
-    const RowId id{grouping.ids[i]};
+  numbers_.clear();
+  ttls_.clear();
+  for (std::uint32_t i = 0; i < ids.size(); ++i) {
+    const RowId id{ids[i]};
     if (!skipped.empty() && skipped.Contains(id_rows_.RowOf(id))) continue;
     ids_.push_back(id);
-    segments_.push_back(i);
+    numbers_.push_back(i);
+    if (!longest_ttls_.empty()) ttls_.push_back(longest_ttls_[i]);
   }
-  GatherTtls(touch.ttls, grouping);
   // Each id counts once, however often the update has it: clients may have summed its gradients.
   EMBLA_RETURN_IF_ERROR(
       map_->Apply({.ids = ids_,
@@ -157,18 +165,9 @@ absl::Status ZchIds::Apply(const Touch& touch, const RowIntervals& skipped, RowS
   return ResetInserted(store);
 }
 
-void ZchIds::GatherTtls(std::span<const std::uint32_t> ttls, const kernels::Grouping& grouping) {
-  ttls_.clear();
-  if (ttls.empty()) return;
-  const std::uint32_t usual = map_->options().ttl_ticks;
-  for (const std::uint32_t segment : segments_) {
-    std::uint32_t longest = 0;
-    for (std::uint32_t i = grouping.offsets[segment]; i < grouping.offsets[segment + 1]; ++i) {
-      const std::uint32_t ttl = ttls[grouping.positions[i]];
-      longest = std::max(longest, ttl == 0 ? usual : ttl);
-    }
-    ttls_.push_back(longest);
-  }
+void ZchIds::AddTtl(std::size_t number, std::uint32_t ttl) {
+  const std::uint32_t ticks = ttl == 0 ? map_->options().ttl_ticks : ttl;
+  longest_ttls_[number] = std::max(longest_ttls_[number], ticks);
 }
 
 absl::Status ZchIds::Stream(std::span<const zch::Eviction> evictions, const RowStore& store) const {
@@ -242,7 +241,7 @@ void ZchIds::Regroup(kernels::Grouping& grouping) const {
   segments.reserve(ids_.size());
   for (std::size_t i = 0; i < ids_.size(); ++i) {
     if (answer_.slots[i] == zch::kNoSlot) continue;
-    segments.emplace_back(static_cast<std::int64_t>(answer_.slots[i]), segments_[i]);
+    segments.emplace_back(static_cast<std::int64_t>(answer_.slots[i]), numbers_[i]);
   }
   std::sort(segments.begin(), segments.end());
   std::vector<std::int64_t> rows;

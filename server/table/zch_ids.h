@@ -24,6 +24,7 @@
 #include "server/storage/row_store.h"
 #include "server/storage/thread_pool.h"
 #include "server/table/eviction_log.h"
+#include "server/table/id_numbering.h"
 #include "server/table/row_intervals.h"
 #include "server/table/zch_metrics.h"
 #include "server/zch/id_map.h"
@@ -82,7 +83,7 @@ class ZchIds {
   // Requires: the slice holds the buckets of the other ids.
   struct Touch {
     std::uint64_t step = 0;
-    // By position in the grouping, 0 the table's; may be empty.
+    // By position in the batch, 0 the table's; may be empty.
     std::span<const std::uint32_t> ttls = {};
     bool admits_all = false;  // Overrides the table's admission.
   };
@@ -91,11 +92,11 @@ class ZchIds {
   absl::Status ReserveSweep() { return map_->ReserveSweep(); }
   absl::Status Settle(const Touch& touch, const RowIntervals& skipped, RowStore& store,
                       ThreadPool& pool, kernels::Grouping& grouping);
-  // The same for a store that sums: `grouping` stays, and slots[p] becomes the slot, in the slice,
-  // of what is at position p; kernels::kNoSlot: its id gets no row. Requires: slots has a place for
-  // each position.
+  // The same for a store that sums, with the ids in any order: slots[p] becomes the slot, in the
+  // slice, of what is at position p; kernels::kNoSlot: its id gets no row. Requires: slots has a
+  // place for each position.
   absl::Status SettleInPlace(const Touch& touch, const RowIntervals& skipped, RowStore& store,
-                             ThreadPool& pool, const kernels::Grouping& grouping,
+                             ThreadPool& pool, const IdNumbering& numbering,
                              std::span<std::uint32_t> slots);
 
   // Sweeps the buckets of `rows` that are here; how many ids lost their rows, which are in `store`.
@@ -135,11 +136,11 @@ class ZchIds {
     return static_cast<std::uint32_t>(static_cast<std::int64_t>(slot) - row_begin_);
   }
   absl::Status PlaceUnseen(RowId id, std::size_t position, ZchPlaces& places) const;
-  // Sets ids_, segments_ and answer_.
+  // Sets ids_, numbers_ and answer_. Requires: `ids` differ; longest_ttls_ is theirs.
   absl::Status Apply(const Touch& touch, const RowIntervals& skipped, RowStore& store,
-                     ThreadPool& pool, const kernels::Grouping& grouping);
-  // By position in ids_: the longest of an id's TTLs.
-  void GatherTtls(std::span<const std::uint32_t> ttls, const kernels::Grouping& grouping);
+                     ThreadPool& pool, std::span<const std::int64_t> ids);
+  // Notes that an id has a TTL among others.
+  void AddTtl(std::size_t number, std::uint32_t ttl);
   // Hands the rows to the readers of evictions, before the slots get new ids.
   absl::Status Stream(std::span<const zch::Eviction> evictions, const RowStore& store) const;
   absl::Status ResetInserted(RowStore& store) const;
@@ -158,10 +159,12 @@ class ZchIds {
   std::shared_ptr<EvictionLog> evictions_;  // Shared by the table's slices; may be null.
 
   // Reused from batch to batch.
-  std::vector<RowId> ids_;               // Ids of an update, and
-  std::vector<std::uint32_t> segments_;  // where they are in its grouping.
-  std::vector<std::uint32_t> ttls_;
-  zch::Answer answer_;  // By position in ids_.
+  std::vector<std::uint32_t> longest_ttls_;  // By different id of an update; empty: the table's.
+  std::vector<RowId> ids_;                   // Of these the ones to find, and
+  std::vector<std::uint32_t> numbers_;       // where they are among them.
+  std::vector<std::uint32_t> ttls_;          // By position in ids_.
+  zch::Answer answer_;                       // By position in ids_.
+  std::vector<std::uint32_t> slot_of_;       // By different id of an update.
   std::vector<zch::ZchSlot> found_;
   std::vector<zch::Outcome> outcomes_;
 };
