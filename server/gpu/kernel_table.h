@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/arrays.h"
+#include "kernels/cuda/convert.h"
 #include "kernels/cuda/copy_mean.h"
 #include "kernels/cuda/initialize.h"
 #include "kernels/cuda/lookup.h"
@@ -30,6 +31,8 @@ struct KernelTable {
   decltype(&kernels::cuda::GatherAsync) gather;
   decltype(&kernels::cuda::ScatterAsync) scatter;
   decltype(&kernels::cuda::PoolAsync) pool;
+  decltype(&kernels::cuda::DivideRowsAsync) divide_rows;
+  decltype(&kernels::cuda::ConvertAsync) convert;
   decltype(&kernels::cuda::StepAsync) step;
   decltype(&kernels::cuda::UpdateBatchBytes) update_bytes;
   decltype(&kernels::cuda::UpdateBatchAsync) update;
@@ -48,6 +51,8 @@ inline const KernelTable& LinkedKernels() {
       .gather = &kernels::cuda::GatherAsync,
       .scatter = &kernels::cuda::ScatterAsync,
       .pool = &kernels::cuda::PoolAsync,
+      .divide_rows = &kernels::cuda::DivideRowsAsync,
+      .convert = &kernels::cuda::ConvertAsync,
       .step = &kernels::cuda::StepAsync,
       .update_bytes = &kernels::cuda::UpdateBatchBytes,
       .update = &kernels::cuda::UpdateBatchAsync,

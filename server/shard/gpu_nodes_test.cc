@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -192,6 +193,67 @@ TEST(GpuNodes, ServeATableTogetherWithCpuDevicesToTheSameBits) {
     } else {
       want = AllRows(cluster, spec);
       EXPECT_EQ(want.size(), 200u);
+    }
+  }
+}
+
+// Sums and means, also with ids that the table does not have, of whole rows and of cut ones; on
+// GPUs that have all of their rows, and about a tenth of them.
+TEST(GpuNodes, PoolToEveryWireFormatAsCpuDevicesDo) {
+  TableSpec spec = Spec(1);
+  spec.bounds = BoundsMode::kIgnore;
+  std::mt19937 random(12);
+  std::vector<std::uint32_t> lengths(4000);
+  std::vector<RowId> ids;
+  for (auto& length : lengths) {
+    length = random() % 6;
+    for (std::uint32_t i = 0; i < length; ++i) {
+      ids.push_back(RowId{static_cast<std::int64_t>(random() % 220)});
+    }
+  }
+  for (const ShardingType type : {ShardingType::kTableWise, ShardingType::kColumnWise}) {
+    std::map<std::pair<Pooling, DType>, std::vector<std::byte>> want;
+    for (const std::size_t cache_divisor : {0, 1, 10}) {
+      Metrics metrics;
+      LocalCluster::Options options{.devices_per_node = 2, .metrics = &metrics};
+      options.is_gpu = [cache_divisor](std::uint32_t, std::uint32_t) { return cache_divisor > 0; };
+      if (cache_divisor > 1) {
+        options.gpu_cache_bytes = static_cast<std::size_t>(options.device_bytes) / cache_divisor;
+      }
+      LocalCluster cluster(options);
+      const TablePlan plan = Place(cluster, spec, type);
+      ASSERT_THAT(cluster.Install({plan}), IsOk());
+      const auto bytes_out = [&] {
+        double bytes = 0;
+        for (const char* const device : {"0", "1"}) {
+          bytes += metrics.MakeCounter(MetricNamed("embla_gpu_link_bytes_total"), {device, "out"})
+                       .value();
+        }
+        return static_cast<std::size_t>(bytes);
+      };
+      for (const Pooling pooling : {Pooling::kSum, Pooling::kMean}) {
+        for (const DType wire :
+             {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kInt8Rowwise}) {
+          SCOPED_TRACE(::testing::Message()
+                       << "sharding " << static_cast<int>(type) << " cache 1/" << cache_divisor
+                       << " pooling " << static_cast<int>(pooling) << " wire "
+                       << static_cast<int>(wire));
+          LookupPartData bags = Bags(spec, ids, lengths);
+          bags.part.pooling = pooling;
+          LookupBatch header;
+          header.wire_dtype = wire;
+          const std::size_t bytes_before = bytes_out();
+          const auto result = cluster.Lookup(kFirst, Pack(header, {bags}));
+          ASSERT_THAT(result, IsOk());
+          const auto rows = result->rows.bytes();
+          const auto expected = want.try_emplace({pooling, wire}, rows.begin(), rows.end()).first;
+          EXPECT_TRUE(std::ranges::equal(rows, expected->second));
+          if (cache_divisor != 1 || type != ShardingType::kTableWise) continue;
+          const std::size_t reply_bytes = lengths.size() * RowBytes(wire, spec.dim);
+          EXPECT_GE(bytes_out() - bytes_before, reply_bytes);
+          EXPECT_LT(bytes_out() - bytes_before, reply_bytes + 64);  // Pieces are padded.
+        }
+      }
     }
   }
 }

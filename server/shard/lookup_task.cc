@@ -334,13 +334,19 @@ absl::Status LookupTask::PoolSegment(PartWork& work, const ColumnSegment& segmen
 absl::Status LookupTask::PoolChunk(const PartWork& work, const ColumnSegment& segment,
                                    RowRange bags, std::span<BagSelection> slices,
                                    LookupScratch& scratch) {
+  const auto lengths = work.part->lengths.subspan(bags.begin, bags.size());
+  const bool is_mean = work.part->pooling == Pooling::kMean;
+  if (slices.size() == 1 && slices.front().PoolsToWire(bags.size())) {
+    return slices.front().PoolNextToWire(is_mean ? lengths : std::span<const std::uint32_t>(),
+                                         bags.size(), segment.columns,
+                                         work.At(bags.begin, segment.columns.begin));
+  }
   const std::size_t row_bytes = segment.columns.size() * sizeof(float);
   if (work.out.element == kernels::Element::kFloat32) {
     const kernels::Output out = work.At(bags.begin, segment.columns.begin);
     EMBLA_RETURN_IF_ERROR(PoolNext(slices, bags.size(), segment.columns, out, scratch.pooled_more));
-    if (work.part->pooling != Pooling::kMean) return absl::OkStatus();
-    kernels::DivideRows({out.base, out.stride_bytes, segment.columns.size()},
-                        work.part->lengths.subspan(bags.begin, bags.size()));
+    if (!is_mean) return absl::OkStatus();
+    kernels::DivideRows({out.base, out.stride_bytes, segment.columns.size()}, lengths);
     return absl::OkStatus();
   }
   const std::size_t bytes_at_once = std::max(kPooledBytes, slices.front().piece_bytes());

@@ -30,6 +30,11 @@ std::size_t LaneCargo::TakeBytes(std::size_t bytes) {
   return at;
 }
 
+std::byte* LaneCargo::Behind(std::size_t bytes) const {
+  EMBLA_CHECK(used_bytes_ + bytes <= device_.size());
+  return device_.data() + used_bytes_;
+}
+
 absl::Status Lane::SendTo(void* device) {
   EMBLA_RETURN_IF_ERROR(stream->CopyToDevice(device, in.host(), in.used_bytes()));
   return stream->Mark(gpu::Stream::MarkAt::kBegin);

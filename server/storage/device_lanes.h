@@ -47,6 +47,10 @@ class LaneCargo {
     return part.device;
   }
 
+  // Memory of the GPU behind all that was taken, for the kernels of the piece: it does not travel.
+  // Requires: Reset made room for it, too.
+  std::byte* Behind(std::size_t bytes) const;
+
   static constexpr std::size_t kAlignment = 16;
   static constexpr std::size_t Padded(std::size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;

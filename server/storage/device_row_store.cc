@@ -14,6 +14,8 @@ namespace embla {
 namespace {
 
 constexpr std::size_t kSlotBytes = sizeof(std::uint32_t);
+// A bag: where its slots begin, and its divisor.
+constexpr std::size_t kBagBytes = 2 * sizeof(std::uint32_t);
 // A position of an update: its slot, its gradient's row, its factor.
 constexpr std::size_t kPositionBytes = kSlotBytes + sizeof(std::uint32_t) + sizeof(float);
 
@@ -78,6 +80,13 @@ kernels::MutableRows StateRows(float* base, std::size_t floats_per_slot, std::ui
 
 kernels::Rows Const(const kernels::MutableRows& rows) {
   return {rows.base, rows.stride_bytes, rows.columns, rows.element};
+}
+
+// A lane's room for a pooled bag: its row, and its sum if that is another.
+std::size_t OutBytesPerBag(const kernels::Rows& rows, kernels::Element element) {
+  const std::size_t sum_bytes = rows.columns * sizeof(float);
+  if (element == kernels::Element::kFloat32) return sum_bytes;
+  return sum_bytes + kernels::RowBytes(element, rows.columns);
 }
 
 }  // namespace
@@ -174,11 +183,17 @@ absl::Status DeviceRowStore::Gather(std::span<const std::uint32_t> slots, Column
 absl::Status DeviceRowStore::Pool(const kernels::Bags& bags, ColumnRange columns,
                                   const kernels::Output& out) const {
   EMBLA_CHECK(out.element == kernels::Element::kFloat32);
+  return PoolToWire(bags, {}, columns, out);
+}
+
+absl::Status DeviceRowStore::PoolToWire(const kernels::Bags& bags,
+                                        std::span<const std::uint32_t> divisors,
+                                        ColumnRange columns, const kernels::Output& out) const {
   const kernels::Rows view = Const(View(columns));
-  const std::size_t row_bytes = view.columns * sizeof(float);
+  const std::size_t row_bytes = kernels::RowBytes(out.element, view.columns);
   const std::size_t slot_bytes = kSlotBytes + (bags.weights == nullptr ? 0 : sizeof(float));
-  const std::size_t bags_max =
-      std::max<std::size_t>(1, lanes_.piece_bytes() / std::max(row_bytes, sizeof(std::uint32_t)));
+  const std::size_t bag_bytes = std::max(OutBytesPerBag(view, out.element), kBagBytes);
+  const std::size_t bags_max = std::max<std::size_t>(1, lanes_.piece_bytes() / bag_bytes);
   const Landing landing(lanes_.device(), out, row_bytes, bags.lengths.size());
   // Slots of the piece that was cut last. A bag is never cut, however long: its sum has one order.
   std::size_t slots_begin = 0, slots_end = 0;
@@ -198,7 +213,8 @@ absl::Status DeviceRowStore::Pool(const kernels::Bags& bags, ColumnRange columns
         const kernels::Bags piece{bags.slots.subspan(slots_begin, slots),
                                   bags.lengths.subspan(begin, end - begin),
                                   bags.weights == nullptr ? nullptr : bags.weights + slots_begin};
-        const absl::Status queued = QueuePool(lane, piece, view);
+        const auto by = divisors.empty() ? divisors : divisors.subspan(begin, end - begin);
+        const absl::Status queued = QueuePool(lane, piece, by, view, out.element);
         return queued.ok() ? landing.Fetch(lane, begin, end - begin) : queued;
       },
       [&](Lane& lane, std::size_t begin, std::size_t end) {
@@ -207,13 +223,14 @@ absl::Status DeviceRowStore::Pool(const kernels::Bags& bags, ColumnRange columns
 }
 
 absl::Status DeviceRowStore::QueuePool(Lane& lane, const kernels::Bags& bags,
-                                       const kernels::Rows& view) const {
+                                       std::span<const std::uint32_t> divisors,
+                                       const kernels::Rows& view, kernels::Element element) const {
   const std::size_t count = bags.lengths.size();
-  const std::size_t row_bytes = view.columns * sizeof(float);
+  const std::size_t row_bytes = kernels::RowBytes(element, view.columns);
+  const std::size_t sum_bytes = view.columns * sizeof(float);
   EMBLA_RETURN_IF_ERROR(lane.in.Reset(
-      lanes_.device(),
-      (count + 1) * sizeof(std::uint32_t) + bags.slots.size() * (kSlotBytes + sizeof(float))));
-  EMBLA_RETURN_IF_ERROR(lane.out.Reset(lanes_.device(), count * row_bytes));
+      lanes_.device(), (count + 1) * kBagBytes + bags.slots.size() * (kSlotBytes + sizeof(float))));
+  EMBLA_RETURN_IF_ERROR(lane.out.Reset(lanes_.device(), count * OutBytesPerBag(view, element)));
   kernels::cuda::DeviceBags batch;
   batch.count = count;
   const auto offsets = lane.in.Take<std::uint32_t>(count + 1);
@@ -226,10 +243,24 @@ absl::Status DeviceRowStore::QueuePool(Lane& lane, const kernels::Bags& bags,
   if (bags.weights != nullptr) {
     batch.weights = lane.in.Put(std::span(bags.weights, bags.slots.size()));
   }
-  std::byte* const sums = lane.out.Take<std::byte>(count * row_bytes).device;
+  const std::uint32_t* const by = lane.in.Put(divisors);
+  std::byte* const rows = lane.out.Take<std::byte>(count * row_bytes).device;
+  const bool converts = element != kernels::Element::kFloat32;
+  std::byte* const sums = converts ? lane.out.Behind(count * sum_bytes) : rows;
   EMBLA_RETURN_IF_ERROR(lane.Send());
-  return lane.stream->Launch("Pool", kernels_.pool, view, batch,
-                             kernels::Output{sums, row_bytes, kernels::Element::kFloat32});
+  EMBLA_RETURN_IF_ERROR(
+      lane.stream->Launch("Pool", kernels_.pool, view, batch,
+                          kernels::Output{sums, sum_bytes, kernels::Element::kFloat32}));
+  if (!divisors.empty()) {
+    EMBLA_RETURN_IF_ERROR(lane.stream->Launch(
+        "DivideRows", kernels_.divide_rows,
+        kernels::MutableRows{sums, sum_bytes, view.columns, kernels::Element::kFloat32}, by,
+        count));
+  }
+  if (!converts) return absl::OkStatus();
+  return lane.stream->Launch("Convert", kernels_.convert,
+                             kernels::Input{sums, sum_bytes, kernels::Element::kFloat32},
+                             kernels::Output{rows, row_bytes, element}, count, view.columns);
 }
 
 absl::Status DeviceRowStore::Step(const RowStepBatch& batch) {

@@ -44,6 +44,13 @@ class DeviceRowStore final : public RowStore {
                       const kernels::Output& out) const override;
   absl::Status Pool(const kernels::Bags& bags, ColumnRange columns,
                     const kernels::Output& out) const override;
+  // For fewer sums, 64 KiB where a piece has 4 MiB, two launches would cost more than the host
+  // does.
+  bool PoolsToWire(std::size_t bags) const override {
+    return bags * columns_.size() * sizeof(float) >= lanes_.piece_bytes() / 64;
+  }
+  absl::Status PoolToWire(const kernels::Bags& bags, std::span<const std::uint32_t> divisors,
+                          ColumnRange columns, const kernels::Output& out) const override;
   absl::Status Step(const RowStepBatch& batch) override;
   // For fewer positions the launches would cost more than the host's sums: 1,024 of them where a
   // piece has 4 MiB.
@@ -116,7 +123,9 @@ class DeviceRowStore final : public RowStore {
   absl::Status ForEachState(ColumnRange columns, const Use& use) const;
   absl::Status ResetAll() const;
   absl::Status Reset(gpu::Stream& stream, std::uint32_t first, std::uint32_t count) const;
-  absl::Status QueuePool(Lane& lane, const kernels::Bags& bags, const kernels::Rows& view) const;
+  absl::Status QueuePool(Lane& lane, const kernels::Bags& bags,
+                         std::span<const std::uint32_t> divisors, const kernels::Rows& view,
+                         kernels::Element element) const;
   absl::Status SendGradients(const GradientBatch& batch, const UpdatePlan& plan) const;
   static void PackGradients(const GradientBatch& batch, const UpdatePlan& plan, std::size_t begin,
                             std::size_t end, std::byte* to);

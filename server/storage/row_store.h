@@ -116,6 +116,17 @@ class RowStore {
   virtual absl::Status Pool(const kernels::Bags& bags, ColumnRange columns,
                             const kernels::Output& out) const = 0;
 
+  // Whether the store itself makes what a reply has of the sums of so many bags (PoolToWire). One
+  // that does not gives sums.
+  virtual bool PoolsToWire(std::size_t /*bags*/) const { return false; }
+  // Pool; then sum b is divided by divisors[b] (kernels::DivideRows), if there are any, and
+  // converted to the format of `out`.
+  virtual absl::Status PoolToWire(const kernels::Bags& /*bags*/,
+                                  std::span<const std::uint32_t> /*divisors*/,
+                                  ColumnRange /*columns*/, const kernels::Output& /*out*/) const {
+    return absl::UnimplementedError("sums are divided and converted by the caller");
+  }
+
   // One optimizer step for each slot of the batch. The result does not depend on thread count,
   // nor on how the table's columns and rows are cut into slices.
   virtual absl::Status Step(const RowStepBatch& batch) = 0;

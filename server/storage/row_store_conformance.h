@@ -218,6 +218,52 @@ TYPED_TEST_P(RowStoreConformance, PoolSumsBagsOfAnyLength) {
   }
 }
 
+// Means over bags of which other slices have some rows, too; rows that lie apart, or in memory that
+// copies reach.
+TYPED_TEST_P(RowStoreConformance, PoolsToEveryWireFormatAsItsSumsAreConverted) {
+  using kernels::Element;
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kBFloat16);
+  const auto store = this->Make(spec);
+  if (!store->PoolsToWire(800)) return;
+  std::mt19937_64 random(2);
+  std::vector<std::uint32_t> lengths(800), divisors;
+  for (auto& length : lengths) length = random() % 8;
+  lengths[9] = 1500;
+  for (const auto length : lengths) divisors.push_back(length + random() % 3);
+  std::vector<std::uint32_t> slots(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}));
+  for (auto& slot : slots) slot = random() % 900;
+  const kernels::Bags bags{slots, lengths, nullptr};
+  const std::size_t count = lengths.size();
+  for (const ColumnRange columns : {ColumnRange{0, 24}, ColumnRange{5, 12}}) {
+    const std::size_t sum_bytes = columns.size() * sizeof(float);
+    for (const bool divides : {false, true}) {
+      std::vector<float> sums(count * columns.size());
+      ASSERT_THAT(store->Pool(bags, columns, {sums.data(), sum_bytes, Element::kFloat32}),
+                  testing::IsOk());
+      if (divides) kernels::DivideRows({sums.data(), sum_bytes, columns.size()}, divisors);
+      for (const Element wire :
+           {Element::kFloat32, Element::kFloat16, Element::kBFloat16, Element::kInt8Rowwise}) {
+        for (const std::size_t apart : {0, 4}) {
+          const std::size_t stride = kernels::RowBytes(wire, columns.size()) + apart;
+          std::vector<std::byte> want(count * stride), got(count * stride);
+          kernels::Convert({sums.data(), sum_bytes}, {want.data(), stride, wire}, count,
+                           columns.size());
+          const auto by = divides ? divisors : std::vector<std::uint32_t>();
+          ASSERT_THAT(store->PoolToWire(bags, by, columns, {got.data(), stride, wire}),
+                      testing::IsOk());
+          EXPECT_EQ(got, want) << "wire " << static_cast<int>(wire);
+          const auto pinned = this->Pin(count * stride);
+          ASSERT_NE(pinned, nullptr);
+          std::memset(pinned.get(), 0, count * stride);
+          ASSERT_THAT(store->PoolToWire(bags, by, columns, {pinned.get(), stride, wire}),
+                      testing::IsOk());
+          EXPECT_EQ(std::memcmp(pinned.get(), want.data(), want.size()), 0);
+        }
+      }
+    }
+  }
+}
+
 TYPED_TEST_P(RowStoreConformance, EmptyBatchesDoNothing) {
   const TableSpec spec = ConformanceSpec(OptimizerKind::kAdagrad, DType::kFloat32);
   const auto store = this->Make(spec);
@@ -462,7 +508,8 @@ TYPED_TEST_P(RowStoreConformance, SetOptimizerActsOnTheNextStepAndKeepsTheKind) 
 
 REGISTER_TYPED_TEST_SUITE_P(
     RowStoreConformance, ReportsItsShape, AnyCutHasTheRowsOfTheWholeAtCreationAndAfterTraining,
-    GatherGivesTheStoredWeightsInEveryWireFormat, PoolSumsBagsOfAnyLength, EmptyBatchesDoNothing,
+    GatherGivesTheStoredWeightsInEveryWireFormat, PoolSumsBagsOfAnyLength,
+    PoolsToEveryWireFormatAsItsSumsAreConverted, EmptyBatchesDoNothing,
     WrittenRowsAreTheReadOnesAndTrainOnAlike, ResetRowsAreAsAtCreation,
     RowsResetToIdsAreTheirInitialRows, InitialRowsOfAnyIdAreThoseThatItIsResetTo,
     StepsWithRowsWhereTheyLieAsWithTheirSums, UpdatesWithGradientsAsWithTheirSums,

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "kernels/convert.h"
 #include "kernels/row_kernels.h"
 #include "server/storage/device_row_store.h"
 #include "server/storage/host_row_store.h"
@@ -96,8 +97,9 @@ absl::Status TieredRowStore::Gather(std::span<const std::uint32_t> slots, Column
   return absl::OkStatus();
 }
 
-absl::Status TieredRowStore::Pool(const kernels::Bags& bags, ColumnRange columns,
-                                  const kernels::Output& out) const {
+absl::Status TieredRowStore::PoolToWire(const kernels::Bags& bags,
+                                        std::span<const std::uint32_t> divisors,
+                                        ColumnRange columns, const kernels::Output& out) const {
   std::size_t first_slot = 0;
   for (std::size_t begin = 0; begin < bags.lengths.size();) {
     // Takes as many bags as fit.
@@ -112,12 +114,13 @@ absl::Status TieredRowStore::Pool(const kernels::Bags& bags, ColumnRange columns
     piece.slots = bags.slots.subspan(first_slot, end_slot - first_slot);
     piece.lengths = bags.lengths.subspan(begin, end - begin);
     if (bags.weights != nullptr) piece.weights = bags.weights + first_slot;
+    const auto piece_divisors = divisors.empty() ? divisors : divisors.subspan(begin, end - begin);
     if (fits) {
       EMBLA_RETURN_IF_ERROR(Fetch(piece.slots, /*changes=*/false));
       piece.slots = placement_.lines;
-      EMBLA_RETURN_IF_ERROR(gpu_->Pool(piece, columns, From(out, begin)));
+      EMBLA_RETURN_IF_ERROR(gpu_->PoolToWire(piece, piece_divisors, columns, From(out, begin)));
     } else {
-      EMBLA_RETURN_IF_ERROR(PoolOnHost(piece, columns, From(out, begin)));
+      EMBLA_RETURN_IF_ERROR(PoolOnHost(piece, piece_divisors, columns, From(out, begin)));
     }
     begin = end;
     first_slot = end_slot;
@@ -125,10 +128,17 @@ absl::Status TieredRowStore::Pool(const kernels::Bags& bags, ColumnRange columns
   return absl::OkStatus();
 }
 
-absl::Status TieredRowStore::PoolOnHost(const kernels::Bags& bag, ColumnRange columns,
-                                        const kernels::Output& out) const {
+absl::Status TieredRowStore::PoolOnHost(const kernels::Bags& bag,
+                                        std::span<const std::uint32_t> divisors,
+                                        ColumnRange columns, const kernels::Output& out) const {
   EMBLA_RETURN_IF_ERROR(WriteBack(bag.slots));
-  return host_->Pool(bag, columns, out);
+  std::vector<float> sum(columns.size());
+  const std::size_t sum_bytes = sum.size() * sizeof(float);
+  EMBLA_RETURN_IF_ERROR(
+      host_->Pool(bag, columns, {sum.data(), sum_bytes, kernels::Element::kFloat32}));
+  if (!divisors.empty()) kernels::DivideRows({sum.data(), sum_bytes, columns.size()}, divisors);
+  kernels::Convert({sum.data(), sum_bytes}, out, 1, columns.size());
+  return absl::OkStatus();
 }
 
 absl::Status TieredRowStore::Step(const RowStepBatch& batch) {

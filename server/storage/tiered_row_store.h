@@ -61,7 +61,12 @@ class TieredRowStore final : public RowStore {
   absl::Status Gather(std::span<const std::uint32_t> slots, ColumnRange columns,
                       const kernels::Output& out) const override;
   absl::Status Pool(const kernels::Bags& bags, ColumnRange columns,
-                    const kernels::Output& out) const override;
+                    const kernels::Output& out) const override {
+    return PoolToWire(bags, {}, columns, out);
+  }
+  bool PoolsToWire(std::size_t bags) const override { return gpu_->PoolsToWire(bags); }
+  absl::Status PoolToWire(const kernels::Bags& bags, std::span<const std::uint32_t> divisors,
+                          ColumnRange columns, const kernels::Output& out) const override;
   absl::Status Step(const RowStepBatch& batch) override;
   // Not of more positions than lines, nor where the host steps.
   bool SumsGradients(std::size_t positions) const override {
@@ -115,8 +120,9 @@ class TieredRowStore final : public RowStore {
   // Rows between the two stores, whole, with their state.
   absl::Status Copy(const RowStore& from, std::span<const std::uint32_t> from_slots, RowStore& to,
                     std::span<const std::uint32_t> to_slots) const;
-  absl::Status PoolOnHost(const kernels::Bags& bag, ColumnRange columns,
-                          const kernels::Output& out) const;
+  // PoolToWire of one bag.
+  absl::Status PoolOnHost(const kernels::Bags& bag, std::span<const std::uint32_t> divisors,
+                          ColumnRange columns, const kernels::Output& out) const;
   bool StepsOnHost() const;
 
   const std::unique_ptr<RowStore> host_;

@@ -12,6 +12,12 @@ absl::Status TrackedStore::Pool(const kernels::Bags& bags, ColumnRange columns,
   return store_->Pool(bags, columns, out);
 }
 
+absl::Status TrackedStore::PoolToWire(const kernels::Bags& bags,
+                                      std::span<const std::uint32_t> divisors, ColumnRange columns,
+                                      const kernels::Output& out) const {
+  return store_->PoolToWire(bags, divisors, columns, out);
+}
+
 absl::Status TrackedStore::Step(const RowStepBatch& batch) {
   dirty_rows_.Mark(batch.slots);
   return store_->Step(batch);

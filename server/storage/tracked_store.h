@@ -31,6 +31,9 @@ class TrackedStore final : public RowStore {
                       const kernels::Output& out) const override;
   absl::Status Pool(const kernels::Bags& bags, ColumnRange columns,
                     const kernels::Output& out) const override;
+  bool PoolsToWire(std::size_t bags) const override { return store_->PoolsToWire(bags); }
+  absl::Status PoolToWire(const kernels::Bags& bags, std::span<const std::uint32_t> divisors,
+                          ColumnRange columns, const kernels::Output& out) const override;
   absl::Status Step(const RowStepBatch& batch) override;
   bool SumsGradients(std::size_t positions) const override {
     return store_->SumsGradients(positions);

@@ -150,8 +150,7 @@ void BagSelection::SelectIf(const LookupPart& part, const Has& has, const Take& 
   slots_.resize(found);
 }
 
-absl::Status BagSelection::PoolNext(std::size_t count, ColumnRange columns,
-                                    const kernels::Output& out) {
+kernels::Bags BagSelection::TakeBags(std::size_t count) {
   EMBLA_CHECK(next_bag_ + count <= lengths_.size());
   kernels::Bags bags;
   bags.lengths = std::span<const std::uint32_t>(lengths_).subspan(next_bag_, count);
@@ -161,7 +160,26 @@ absl::Status BagSelection::PoolNext(std::size_t count, ColumnRange columns,
   if (!weights_.empty()) bags.weights = weights_.data() + next_slot_;
   next_bag_ += count;
   next_slot_ += slots;
-  if (store_ == nullptr || slots == 0) return ZeroRows(count, columns, out);
+  return bags;
+}
+
+bool BagSelection::PoolsToWire(std::size_t count) const {
+  return store_ != nullptr && store_->PoolsToWire(count) && !slots_.empty() &&
+         hashed_.places.initial_at.empty();
+}
+
+absl::Status BagSelection::PoolNextToWire(std::span<const std::uint32_t> divisors,
+                                          std::size_t count, ColumnRange columns,
+                                          const kernels::Output& out) {
+  const kernels::Bags bags = TakeBags(count);
+  EMBLA_RETURN_IF_ERROR(hashed_.status);
+  return store_->PoolToWire(bags, divisors, columns, out);
+}
+
+absl::Status BagSelection::PoolNext(std::size_t count, ColumnRange columns,
+                                    const kernels::Output& out) {
+  const kernels::Bags bags = TakeBags(count);
+  if (store_ == nullptr || bags.slots.empty()) return ZeroRows(count, columns, out);
   EMBLA_RETURN_IF_ERROR(hashed_.status);
   if (!hashed_.places.initial_at.empty()) return PoolStaged(bags, columns, out);
   return store_->Pool(bags, columns, out);

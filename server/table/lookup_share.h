@@ -57,7 +57,7 @@ class RowSelection {
 // The ids of a pooled part that one slice has, bag by bag.
 class BagSelection {
  public:
-  // `own` lives until the last PoolNext.
+  // `own` lives until the last PoolNext or PoolNextToWire.
   void Select(const LookupPart& part, const OwnSlice& own);
   std::size_t found() const { return slots_.size(); }
   // Piece size of the slice's store; 0 when it has none.
@@ -65,8 +65,14 @@ class BagSelection {
 
   // Pools the next `count` bags, from the first one on.
   absl::Status PoolNext(std::size_t count, ColumnRange columns, const kernels::Output& out);
+  // Whether the slice's store pools the next `count` bags to any format (RowStore::PoolToWire).
+  bool PoolsToWire(std::size_t count) const;
+  // The same as PoolNext, divided and converted. Requires: PoolsToWire(count).
+  absl::Status PoolNextToWire(std::span<const std::uint32_t> divisors, std::size_t count,
+                              ColumnRange columns, const kernels::Output& out);
 
  private:
+  kernels::Bags TakeBags(std::size_t count);
   template <typename Has, typename Take>
   void SelectIf(const LookupPart& part, const Has& has, const Take& take);
   // Pools bags in which some ids read initial rows: all rows are laid side by side first.

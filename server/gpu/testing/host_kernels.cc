@@ -67,6 +67,18 @@ int Pool(const kernels::Rows& rows, const kernels::cuda::DeviceBags& bags,
   return 0;
 }
 
+int DivideRows(const kernels::MutableRows& rows, const std::uint32_t* lengths, std::size_t count,
+               StreamHandle) {
+  kernels::DivideRows(rows, {lengths, count});
+  return 0;
+}
+
+int Convert(const kernels::Input& in, const kernels::Output& out, std::size_t row_count,
+            std::uint32_t columns, StreamHandle) {
+  kernels::Convert(in, out, row_count, columns);
+  return 0;
+}
+
 int Step(const kernels::StepParameters& parameters, const kernels::StepRows& rows,
          const kernels::cuda::DeviceStepBatch& batch, StreamHandle) {
   EMBLA_CHECK(batch.device_count == nullptr);
@@ -167,6 +179,8 @@ const KernelTable& HostKernels() {
                                        .gather = &Gather,
                                        .scatter = &Scatter,
                                        .pool = &Pool,
+                                       .divide_rows = &DivideRows,
+                                       .convert = &Convert,
                                        .step = &Step,
                                        .update_bytes = &UpdateBytes,
                                        .update = &Update,
