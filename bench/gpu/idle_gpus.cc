@@ -32,13 +32,11 @@ struct Nothing {
 };
 constexpr Nothing kNothing;
 const KernelTable kKernels = {
-    kNothing, kNothing,
-    kNothing, kNothing,
-    kNothing, kNothing,
-    kNothing, kNothing,
-    kNothing, kNothing,
-    kNothing, kNothing,
-    kNothing, {kNothing, kNothing, kNothing, kNothing, kNothing, kNothing}};
+    kNothing, kNothing, kNothing,
+    kNothing, kNothing, kNothing,
+    kNothing, kNothing, kNothing,
+    kNothing, kNothing, kNothing,
+    kNothing, kNothing, {kNothing, kNothing, kNothing, kNothing, kNothing, kNothing}};
 
 std::atomic<int> updates = 0;  // Queued on all GPUs.
 

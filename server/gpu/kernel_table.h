@@ -34,6 +34,7 @@ struct KernelTable {
   decltype(&kernels::cuda::DivideRowsAsync) divide_rows;
   decltype(&kernels::cuda::ConvertAsync) convert;
   decltype(&kernels::cuda::StepAsync) step;
+  decltype(&kernels::cuda::ExpandBagsAsync) expand_bags;
   decltype(&kernels::cuda::UpdateBatchBytes) update_bytes;
   decltype(&kernels::cuda::UpdateBatchAsync) update;
   decltype(&kernels::cuda::FillAsync) fill;
@@ -54,6 +55,7 @@ inline const KernelTable& LinkedKernels() {
       .divide_rows = &kernels::cuda::DivideRowsAsync,
       .convert = &kernels::cuda::ConvertAsync,
       .step = &kernels::cuda::StepAsync,
+      .expand_bags = &kernels::cuda::ExpandBagsAsync,
       .update_bytes = &kernels::cuda::UpdateBatchBytes,
       .update = &kernels::cuda::UpdateBatchAsync,
       .fill = &kernels::cuda::FillAsync,

@@ -450,6 +450,73 @@ TEST(GpuNodes, SettleTheIdsOfZchTablesAlikeInWhateverOrderTheyCome) {
   EXPECT_NE(evicted.front(), "");
 }
 
+// Gradients of 400 bags with 2,400 ids or more.
+UpdatePartData BagGradients(const TableSpec& spec, Pooling pooling, bool weighted,
+                            std::mt19937& random) {
+  std::vector<std::uint32_t> lengths(400);
+  std::vector<RowId> ids;
+  for (auto& length : lengths) {
+    length = ids.size() < 2400 ? random() % 15 : 0;
+    for (std::uint32_t i = 0; i < length; ++i) {
+      ids.push_back(RowId{static_cast<std::int64_t>(random() % 200)});
+    }
+  }
+  UpdatePartData data = Gradients(spec, std::vector<RowId>(lengths.size()), random);
+  data.part.form = UpdatePart::Form::kBags;
+  data.part.pooling = pooling;
+  for (std::size_t i = 0; weighted && i < ids.size(); ++i) {
+    data.weights.push_back(static_cast<float>(random() % 5) - 1.5f);
+  }
+  data.lengths = std::move(lengths);
+  data.ids = std::move(ids);
+  return data;
+}
+
+// Sums, means, weights, and all of them at once beside gradients per row; all rows on one device,
+// or half of each bag's on each of two.
+TEST(GpuNodes, StepWithGradientsOfBagsAsCpuDevicesDo) {
+  const TableSpec spec = Spec(1);
+  for (const ShardingType type : {ShardingType::kTableWise, ShardingType::kRowWise}) {
+    std::vector<std::string> rows;
+    for (const bool on_gpu : {false, true}) {
+      Metrics metrics;
+      LocalCluster cluster({.devices_per_node = 2,
+                            .is_gpu = [on_gpu](std::uint32_t, std::uint32_t) { return on_gpu; },
+                            .metrics = &metrics});
+      const TablePlan plan = Place(cluster, spec, type);
+      ASSERT_THAT(cluster.Install({plan}), IsOk());
+      std::mt19937 random(13);
+      const std::vector<std::vector<UpdatePartData>> updates = {
+          {BagGradients(spec, Pooling::kSum, false, random)},
+          {BagGradients(spec, Pooling::kMean, false, random)},
+          {BagGradients(spec, Pooling::kSum, true, random)},
+          {BagGradients(spec, Pooling::kMean, false, random),
+           Gradients(spec, {RowId{3}, RowId{180}}, random)},
+          {BagGradients(spec, Pooling::kMean, false, random),
+           BagGradients(spec, Pooling::kSum, true, random),
+           BagGradients(spec, Pooling::kSum, false, random),
+           Gradients(spec, {RowId{199}, RowId{0}}, random)},
+      };
+      std::vector<double> bytes_in;
+      for (std::uint64_t step = 1; step <= updates.size(); ++step) {
+        const auto& parts = updates[step - 1];
+        ASSERT_THAT(cluster.Update(kFirst, Pack(Header(step), parts)), IsOk());
+        bytes_in.push_back(
+            metrics.MakeCounter(MetricNamed("embla_gpu_link_bytes_total"), {"0", "in"}).value());
+      }
+      rows.emplace_back();
+      for (const auto& [row, contents] : AllRows(cluster, spec)) rows.back() += contents;
+      if (!on_gpu || type != ShardingType::kTableWise) continue;
+      // Bags travel as such: an id takes 4 bytes, and a bag 8 beside its gradient.
+      const UpdatePartData& means = updates[1].front();
+      const std::size_t bag_bytes = spec.dim * sizeof(float) + 8;
+      EXPECT_LE(bytes_in[1] - bytes_in[0],
+                means.ids.size() * 4 + means.lengths.size() * bag_bytes + 64);
+    }
+    EXPECT_EQ(rows[1], rows[0]) << "sharding " << static_cast<int>(type);
+  }
+}
+
 TEST(GpuNodes, CountWhatTheirGpusDo) {
   Metrics metrics;
   LocalCluster cluster({.devices_per_node = 2,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -16,8 +17,15 @@ namespace {
 constexpr std::size_t kSlotBytes = sizeof(std::uint32_t);
 // A bag: where its slots begin, and its divisor.
 constexpr std::size_t kBagBytes = 2 * sizeof(std::uint32_t);
-// A position of an update: its slot, its gradient's row, its factor.
-constexpr std::size_t kPositionBytes = kSlotBytes + sizeof(std::uint32_t) + sizeof(float);
+// A position of an update: its slot, and its gradient's row and factor. Bags, which have as much as
+// the latter two, are fewer.
+constexpr std::size_t kExpandedBytes = sizeof(std::uint32_t) + sizeof(float);
+constexpr std::size_t kPositionBytes = kSlotBytes + kExpandedBytes;
+
+constexpr std::size_t Aligned(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 256;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 // Whether values[i] == i.
 bool CountsUp(std::span<const std::uint32_t> values) {
@@ -306,7 +314,6 @@ absl::Status DeviceRowStore::QueueStep(Lane& lane, const RowStepBatch& batch) co
 
 absl::StatusOr<DeviceRowStore::UpdatePlan> DeviceRowStore::PlanOf(
     std::size_t positions, const kernels::Gradients& gradients, std::size_t gradient_rows) const {
-  constexpr std::size_t kAlignment = 256;
   const kernels::Input& rows = gradients.rows;
   UpdatePlan plan;
   plan.rows = std::min(positions, gradient_rows);
@@ -324,11 +331,14 @@ absl::StatusOr<DeviceRowStore::UpdatePlan> DeviceRowStore::PlanOf(
     plan.by_position = positions < gradient_rows;
   }
   if (plan.way == Way::kCopied || plan.way == Way::kInPieces) {
-    plan.workspace_begin = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    plan.workspace_begin = Aligned(bytes);
   }
   EMBLA_ASSIGN_OR_RETURN(plan.workspace_bytes,
                          lanes_.device().WorkspaceBytes("UpdateBytes", kernels_.update_bytes,
                                                         positions, gradients.columns));
+  plan.expanded_begin = Aligned(plan.workspace_begin + plan.workspace_bytes);
+  plan.scratch_bytes =
+      plan.expanded_begin + (positions > gradient_rows ? positions * kExpandedBytes : 0);
   plan.in_bytes = positions * kPositionBytes + (plan.way == Way::kWithSlots ? bytes : 0);
   return plan;
 }
@@ -339,7 +349,7 @@ absl::Status DeviceRowStore::ReserveUpdate(std::size_t positions,
   EMBLA_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanOf(positions, gradients, gradient_rows));
   return lanes_.Reserve({.in_bytes = plan.in_bytes,
                          .out_bytes = sizeof(std::uint64_t),
-                         .scratch_bytes = plan.workspace_begin + plan.workspace_bytes});
+                         .scratch_bytes = plan.scratch_bytes});
 }
 
 absl::StatusOr<std::size_t> DeviceRowStore::Update(const GradientBatch& batch) {
@@ -412,6 +422,38 @@ absl::StatusOr<kernels::Input> DeviceRowStore::QueueGradients(Lane& lane,
   EMBLA_CHECK(false);
 }
 
+DeviceRowStore::SentBags DeviceRowStore::PutBags(Lane& lane, const GradientBatch& batch) {
+  if (batch.bag_lengths.empty()) return {};
+  SentBags bags;
+  const auto offsets = lane.in.Take<std::uint32_t>(batch.bag_lengths.size() + 1);
+  offsets.host[0] = 0;
+  std::partial_sum(batch.bag_lengths.begin(), batch.bag_lengths.end(), offsets.host + 1);
+  bags.offsets = offsets.device;
+  if (!batch.bag_factors.empty()) bags.factors = lane.in.Put(batch.bag_factors);
+  return bags;
+}
+
+// A factor comes to its positions as a row of one column does.
+absl::Status DeviceRowStore::QueueExpansion(Lane& lane, const GradientBatch& batch,
+                                            const UpdatePlan& plan, const SentBags& bags,
+                                            kernels::cuda::DeviceGradients& gradients) const {
+  if (bags.offsets == nullptr) return absl::OkStatus();
+  const std::size_t count = batch.slots.size();
+  std::byte* const expanded = lanes_.scratch() + plan.expanded_begin;
+  auto* const row_of = reinterpret_cast<std::uint32_t*>(expanded);
+  EMBLA_RETURN_IF_ERROR(lane.stream->Launch("ExpandBags", kernels_.expand_bags, bags.offsets,
+                                            batch.bag_lengths.size(), count, row_of,
+                                            static_cast<float*>(nullptr)));
+  gradients.row_of = row_of;
+  if (bags.factors == nullptr) return absl::OkStatus();
+  auto* const factors = reinterpret_cast<float*>(row_of + count);
+  gradients.factors = factors;
+  return lane.stream->Launch(
+      "Gather", kernels_.gather,
+      kernels::Rows{bags.factors, sizeof(float), 1, kernels::Element::kFloat32}, row_of, count,
+      kernels::Output{factors, sizeof(float), kernels::Element::kFloat32});
+}
+
 absl::Status DeviceRowStore::QueueUpdate(Lane& lane, const GradientBatch& batch,
                                          const UpdatePlan& plan) const {
   const std::size_t count = batch.slots.size();
@@ -424,6 +466,7 @@ absl::Status DeviceRowStore::QueueUpdate(Lane& lane, const GradientBatch& batch,
   update.slot_limit = slots_;
   update.gradients.columns = batch.gradients.columns;
   update.gradients.clip = batch.gradients.clip;
+  const SentBags bags = PutBags(lane, batch);
   if (batch.gradients.row_of != nullptr && !plan.by_position) {
     const std::span row_of(batch.gradients.row_of, count);
     if (!CountsUp(row_of)) update.gradients.row_of = lane.in.Put(row_of);
@@ -434,6 +477,7 @@ absl::Status DeviceRowStore::QueueUpdate(Lane& lane, const GradientBatch& batch,
   update.step = batch.step;
   update.rows_stepped = lane.out.Take<std::uint64_t>(1).device;
   EMBLA_RETURN_IF_ERROR(lane.Send());
+  EMBLA_RETURN_IF_ERROR(QueueExpansion(lane, batch, plan, bags, update.gradients));
   EMBLA_RETURN_IF_ERROR(lane.stream->Launch(
       "Fill", kernels_.fill, reinterpret_cast<float*>(update.rows_stepped), std::size_t{2}, 0.0f));
   EMBLA_RETURN_IF_ERROR(lane.stream->Launch(

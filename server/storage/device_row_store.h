@@ -25,6 +25,7 @@ namespace embla {
 
 namespace kernels::cuda {
 struct CopyDistance;
+struct DeviceGradients;
 }  // namespace kernels::cuda
 
 class DeviceRowStore final : public RowStore {
@@ -105,6 +106,8 @@ class DeviceRowStore final : public RowStore {
     std::size_t in_bytes = 0;         // Cargo of the last trip.
     std::size_t workspace_begin = 0;  // In the scratch memory, behind the gradients.
     std::size_t workspace_bytes = 0;
+    std::size_t expanded_begin = 0;  // Behind that, room for what bags are expanded to.
+    std::size_t scratch_bytes = 0;   // All of it.
   };
   absl::StatusOr<UpdatePlan> PlanOf(std::size_t positions, const kernels::Gradients& gradients,
                                     std::size_t gradient_rows) const;
@@ -130,6 +133,15 @@ class DeviceRowStore final : public RowStore {
   static void PackGradients(const GradientBatch& batch, const UpdatePlan& plan, std::size_t begin,
                             std::size_t end, std::byte* to);
   absl::Status QueueUpdate(Lane& lane, const GradientBatch& batch, const UpdatePlan& plan) const;
+  // Bags as they travel, and what of the gradients they are expanded to on the GPU.
+  struct SentBags {
+    const std::uint32_t* offsets = nullptr;
+    const float* factors = nullptr;
+  };
+  static SentBags PutBags(Lane& lane, const GradientBatch& batch);
+  absl::Status QueueExpansion(Lane& lane, const GradientBatch& batch, const UpdatePlan& plan,
+                              const SentBags& bags,
+                              kernels::cuda::DeviceGradients& gradients) const;
   // The gradients where the kernels of an update find them; queues their copy.
   absl::StatusOr<kernels::Input> QueueGradients(Lane& lane, const GradientBatch& batch,
                                                 const UpdatePlan& plan) const;

@@ -75,6 +75,11 @@ struct GradientBatch {
   std::size_t gradient_rows = 0;  // How many gradients.rows has.
   std::uint64_t step = 0;         // This and the next as in RowStepBatch.
   std::optional<float> learning_rate = {};
+  // Not empty: gradients of bags, in place of row_of. Gradient b is that of the next bag_lengths[b]
+  // positions, times bag_factors[b] if there are any; then there are no other factors.
+  // Requires: more positions than gradients.
+  std::span<const std::uint32_t> bag_lengths = {};
+  std::span<const float> bag_factors = {};
 };
 
 // Rows as they move: packed weights in the table's dtype, and flat fp32 state

@@ -379,13 +379,15 @@ struct RandomGradients {
                      {rows.data(), row_bytes, wire}, gradient_rows, spec.dim);
     // Without bags a part of the gradients is another slice's.
     for (std::uint32_t row = 0; row < gradient_rows; ++row) {
-      const std::size_t positions = in_bags ? random() % 9 : random() % 8 == 0 ? 0 : 1;
+      const std::uint32_t positions = in_bags ? random() % 9 : random() % 8 == 0 ? 0 : 1;
+      bag_lengths.push_back(positions);
+      bag_factors.push_back(positions == 0 ? 0.0f : 1.0f / static_cast<float>(positions));
       for (std::size_t p = 0; p < positions; ++p) {
         row_of.push_back(row);
         slots.push_back(random() % 9 == 0   ? kernels::kNoSlot
                         : random() % 2 == 0 ? 77
                                             : static_cast<std::uint32_t>(random() % 900));
-        if (in_bags) factors.push_back(1.0f / static_cast<float>(positions));
+        if (in_bags) factors.push_back(bag_factors.back());
       }
     }
     gradients.rows = {rows.data(), row_bytes, wire};
@@ -436,18 +438,27 @@ struct RandomGradients {
   std::vector<std::uint32_t> slots;
   std::vector<std::uint32_t> row_of;
   std::vector<float> factors;
+  std::vector<std::uint32_t> bag_lengths;
+  std::vector<float> bag_factors;
   kernels::Gradients gradients;
 };
 
 // Steps one store with the gradients of a batch and another with their sums.
-inline void ExpectUpdatesAsSteps(RowStore& updated, RowStore& stepped,
-                                 const RandomGradients& batch) {
-  ASSERT_THAT(updated.ReserveUpdate(batch.slots.size(), batch.gradients, batch.gradient_rows),
+inline void ExpectUpdatesAsSteps(RowStore& updated, RowStore& stepped, const RandomGradients& batch,
+                                 bool expands_bags = false) {
+  GradientBatch sent = {.slots = batch.slots,
+                        .gradients = batch.gradients,
+                        .gradient_rows = batch.gradient_rows,
+                        .step = 3};
+  if (expands_bags) {
+    sent.gradients.row_of = nullptr;
+    sent.gradients.factors = nullptr;
+    sent.bag_lengths = batch.bag_lengths;
+    sent.bag_factors = batch.bag_factors;
+  }
+  ASSERT_THAT(updated.ReserveUpdate(sent.slots.size(), sent.gradients, sent.gradient_rows),
               testing::IsOk());
-  const auto rows = updated.Update({.slots = batch.slots,
-                                    .gradients = batch.gradients,
-                                    .gradient_rows = batch.gradient_rows,
-                                    .step = 3});
+  const auto rows = updated.Update(sent);
   ASSERT_THAT(rows, testing::IsOk());
   EXPECT_EQ(*rows, batch.Step(stepped));
   ASSERT_EQ(ReadAll(updated), ReadAll(stepped));
@@ -465,6 +476,8 @@ TYPED_TEST_P(RowStoreConformance, UpdatesWithGradientsAsWithTheirSums) {
                      << "wire " << static_cast<int>(wire) << " in bags " << in_bags);
         const RandomGradients batch(spec, wire, in_bags, positions, 17);
         ExpectUpdatesAsSteps(*this->Make(spec), *this->Make(spec), batch);
+        if (!in_bags) continue;
+        ExpectUpdatesAsSteps(*this->Make(spec), *this->Make(spec), batch, /*expands_bags=*/true);
       }
     }
   });
@@ -486,6 +499,8 @@ TYPED_TEST_P(RowStoreConformance, UpdatesWithGradientsThatLieInPinnedMemory) {
         ASSERT_NE(memory, nullptr);
         batch.LieIn(memory.get(), stride);
         ExpectUpdatesAsSteps(*this->Make(spec), *this->Make(spec), batch);
+        if (!in_bags) continue;
+        ExpectUpdatesAsSteps(*this->Make(spec), *this->Make(spec), batch, /*expands_bags=*/true);
       }
     }
   }

@@ -28,10 +28,9 @@ bool Overlap(const UpdatePart& part, const Slice& slice) {
   return part.column_begin < slice.column_end && slice.column_begin < part.column_end;
 }
 
-bool IsWeighted(const UpdatePart& part) {
-  return part.form == UpdatePart::Form::kBags &&
-         (part.pooling == Pooling::kMean || !part.weights.empty());
-}
+bool IsBags(const UpdatePart* part) { return part->form == UpdatePart::Form::kBags; }
+bool IsMean(const UpdatePart* part) { return IsBags(part) && part->pooling == Pooling::kMean; }
+bool IsWeighted(const UpdatePart* part) { return IsBags(part) && !part->weights.empty(); }
 
 std::string Columns(std::uint32_t begin, std::uint32_t end) {
   return absl::StrCat("[", begin, ", ", end, ")");
@@ -144,6 +143,12 @@ absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, Ta
   gradients_.clip = first.clipped ? 0.0f : spec.optimizer.gradient_clip;
   sums_in_store_ = !ids_.empty() && own.store->SumsGradients(ids_.size()) && !whole_rows &&
                    gradients_.columns == slice.columns();
+  // Weights and means in one update: a factor of each occurrence is the product of two.
+  expands_in_store_ = sums_in_store_ && !bag_lengths_.empty() && ids_.size() > gradient_rows_ &&
+                      (factors_.empty() || bag_factors_.empty());
+  if (!bag_lengths_.empty() && !expands_in_store_) ExpandBags();
+  gradients_.row_of = expands_in_store_ ? nullptr : gradient_of_.data();
+  gradients_.factors = factors_.empty() ? nullptr : factors_.data();
   if (sums_in_store_) {
     EMBLA_RETURN_IF_ERROR(own.store->ReserveUpdate(ids_.size(), gradients_, gradient_rows_));
     if (own.ids == nullptr) return absl::OkStatus();
@@ -169,8 +174,6 @@ void UpdateShare::DescribeGradients(const Slice& slice, const UpdatePart& first,
                            std::size_t{skipped} * ElementBytes(wire_dtype);
   }
   gradients_.columns = all_columns ? first.columns() : slice.columns();
-  gradients_.row_of = gradient_of_.data();
-  gradients_.factors = factors_.empty() ? nullptr : factors_.data();
 }
 
 // Gradient rows of all parts as one array: parts that follow each other in memory, as those of a
@@ -207,24 +210,27 @@ void UpdateShare::Collect(const OwnSlice& own, TableParts parts) {
   factors_.clear();
   row_sum_squares_.clear();
   ttls_.clear();
-  const bool with_ttls = std::any_of(parts.begin(), parts.end(),
-                                     [](const UpdatePart* part) { return part->ttl_steps != 0; });
-  const bool weighted = std::any_of(parts.begin(), parts.end(),
-                                    [](const UpdatePart* part) { return IsWeighted(*part); });
+  bag_lengths_.clear();
+  bag_factors_.clear();
+  const bool with_ttls =
+      std::ranges::any_of(parts, [](const UpdatePart* part) { return part->ttl_steps != 0; });
+  const bool in_bags = std::ranges::any_of(parts, IsBags);
+  const bool weighted = std::ranges::any_of(parts, IsWeighted);
   std::uint32_t first_gradient = 0;
   for (const UpdatePart* part : parts) {
     WithPresence(own, [&](const auto& has) {
-      if (part->form == UpdatePart::Form::kBags) {
-        CollectBags(*part, first_gradient, has);
+      if (in_bags) {
+        CollectBags(*part, has);
       } else {
         CollectRows(*part, first_gradient, has);
       }
     });
-    if (weighted && !IsWeighted(*part)) factors_.resize(ids_.size(), 1.0f);
+    if (weighted && !IsWeighted(part)) factors_.resize(ids_.size(), 1.0f);
     if (with_ttls) ttls_.resize(ids_.size(), part->ttl_steps);
     first_gradient += static_cast<std::uint32_t>(part->gradient_rows());
   }
   gradient_rows_ = first_gradient;
+  if (!bag_factors_.empty()) bag_factors_.resize(gradient_rows_, 1.0f);
 }
 
 template <typename Has>
@@ -247,29 +253,39 @@ void UpdateShare::CollectRows(const UpdatePart& part, std::uint32_t first_gradie
   if (with_squares) row_sum_squares_.resize(at);
 }
 
+// A part with gradients per row has bags of one id.
 template <typename Has>
-void UpdateShare::CollectBags(const UpdatePart& part, std::uint32_t first_gradient,
-                              const Has& has) {
+void UpdateShare::CollectBags(const UpdatePart& part, const Has& has) {
   std::size_t at = ids_.size();
   ids_.resize(at + part.ids.size());
-  gradient_of_.resize(at + part.ids.size());
-  const bool weighted = IsWeighted(part);
+  const bool weighted = IsWeighted(&part);
   if (weighted) factors_.resize(at + part.ids.size());
+  const auto bags = static_cast<std::uint32_t>(part.gradient_rows());
   std::size_t i = 0;
-  for (std::size_t bag = 0; bag < part.lengths.size(); ++bag) {
-    const float inverse =
-        part.lengths[bag] == 0 ? 0.0f : 1.0f / static_cast<float>(part.lengths[bag]);
-    for (const std::size_t end = i + part.lengths[bag]; i < end; ++i) {
+  for (std::uint32_t bag = 0; bag < bags; ++bag) {
+    const std::uint32_t length = IsBags(&part) ? part.lengths[bag] : 1;
+    const std::size_t begin = at;
+    for (const std::size_t end = i + length; i < end; ++i) {
       const std::int64_t id = ToInt(part.ids[i]);
       ids_[at] = id;
-      gradient_of_[at] = first_gradient + static_cast<std::uint32_t>(bag);
-      if (weighted) factors_[at] = part.weights.empty() ? inverse : part.weights[i];
+      if (weighted) factors_[at] = part.weights[i];
       at += has(id) ? 1 : 0;
     }
+    bag_lengths_.push_back(static_cast<std::uint32_t>(at - begin));
+    if (!IsMean(&part)) continue;
+    bag_factors_.resize(bag_lengths_.size(), 1.0f);
+    if (length > 0) bag_factors_.back() = 1.0f / static_cast<float>(length);
   }
   ids_.resize(at);
-  gradient_of_.resize(at);
   if (weighted) factors_.resize(at);
+}
+
+void UpdateShare::ExpandBags() {
+  ResizeReused(gradient_of_, ids_.size());
+  kernels::ExpandBags(bag_lengths_, gradient_of_, {});
+  if (bag_factors_.empty()) return;
+  if (factors_.empty()) factors_.assign(ids_.size(), 1.0f);
+  for (std::size_t i = 0; i < ids_.size(); ++i) factors_[i] *= bag_factors_[gradient_of_[i]];
 }
 
 absl::Status UpdateShare::CheckUnique(const char* what) const {
@@ -323,11 +339,16 @@ absl::StatusOr<std::size_t> UpdateShare::UpdateRows(OwnSlice& own, const RowInte
                  : static_cast<std::uint32_t>(row - own.slice.row_begin);
     });
   }
-  return own.store->Update({.slots = slots,
-                            .gradients = gradients_,
-                            .gradient_rows = gradient_rows_,
-                            .step = steps.step,
-                            .learning_rate = learning_rate_});
+  GradientBatch batch{.slots = slots,
+                      .gradients = gradients_,
+                      .gradient_rows = gradient_rows_,
+                      .step = steps.step,
+                      .learning_rate = learning_rate_};
+  if (expands_in_store_) {
+    batch.bag_lengths = bag_lengths_;
+    batch.bag_factors = bag_factors_;
+  }
+  return own.store->Update(batch);
 }
 
 std::size_t UpdateShare::SumsPerThread(std::size_t rows) const {

@@ -59,7 +59,9 @@ class UpdateShare {
   template <typename Has>
   void CollectRows(const UpdatePart& part, std::uint32_t first_gradient, const Has& has);
   template <typename Has>
-  void CollectBags(const UpdatePart& part, std::uint32_t first_gradient, const Has& has);
+  void CollectBags(const UpdatePart& part, const Has& has);
+  // Sets gradient_of_ and factors_ of bags.
+  void ExpandBags();
   void JoinGradients(TableParts parts);
   void DescribeGradients(const Slice& slice, const UpdatePart& first, DType wire_dtype);
   absl::Status CheckUnique(const char* what) const;
@@ -97,7 +99,11 @@ class UpdateShare {
   // One entry per occurrence of a row of the slice, in arrival order.
   std::vector<std::int64_t> ids_;
   std::vector<std::uint32_t> gradient_of_;
-  std::vector<float> factors_;          // Empty: all 1.
+  std::vector<float> factors_;  // Empty: all 1.
+  // By gradient, if some are of bags: how many occurrences it has, and their factor, beside
+  // factors_ and empty if all are 1. gradient_of_ follows from it (ExpandBags).
+  std::vector<std::uint32_t> bag_lengths_;
+  std::vector<float> bag_factors_;
   std::vector<float> row_sum_squares_;  // Empty: computed, or not needed.
   std::vector<std::uint32_t> ttls_;     // ZCH tables only; empty: the table's TTL.
 
@@ -109,6 +115,7 @@ class UpdateShare {
   std::uint32_t first_column_ = 0;  // First column of the slice in a summed gradient.
   bool compute_row_sum_squares_ = false;
   bool sums_in_store_ = false;  // Nothing is grouped or sorted here then.
+  bool expands_in_store_ = false;
   std::optional<float> learning_rate_;
   std::optional<Images> images_;  // None: gradients.
   std::size_t found_ = 0;

@@ -91,6 +91,15 @@ int Step(const kernels::StepParameters& parameters, const kernels::StepRows& row
   return 0;
 }
 
+int ExpandBags(const std::uint32_t* offsets, std::size_t bag_count, std::size_t position_count,
+               std::uint32_t* bag_of, float* inverse_lengths, StreamHandle) {
+  std::vector<std::uint32_t> lengths(bag_count);
+  for (std::size_t b = 0; b < bag_count; ++b) lengths[b] = offsets[b + 1] - offsets[b];
+  kernels::ExpandBags(lengths, {bag_of, position_count},
+                      {inverse_lengths, inverse_lengths == nullptr ? 0 : position_count});
+  return 0;
+}
+
 int UpdateBytes(std::size_t, std::uint32_t, std::size_t* bytes) {
   *bytes = 0;
   return 0;
@@ -182,6 +191,7 @@ const KernelTable& HostKernels() {
                                        .divide_rows = &DivideRows,
                                        .convert = &Convert,
                                        .step = &Step,
+                                       .expand_bags = &ExpandBags,
                                        .update_bytes = &UpdateBytes,
                                        .update = &Update,
                                        .fill = &Fill,
