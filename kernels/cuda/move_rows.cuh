@@ -1,6 +1,7 @@
 // Rows to rows, from any format to any other: what Gather, Scatter and Convert have in common.
 //
-// A lane takes a unit of kInFlight rows: all loads are started before the first store.
+// A lane takes a unit of kRowsInFlight rows: all slots are loaded before the first row, and all
+// rows are on their way before the first store.
 #pragma once
 
 #include <cstddef>
@@ -30,16 +31,30 @@ struct Move {
   SlotsAre slots_are = SlotsAre::kNothing;
 };
 
-// Source and destination of row i; null for zeros, and for no destination.
-__device__ __forceinline__ const std::byte* SourceOf(const Move& move, std::size_t i) {
+// Source and destination of row i, whose slot is `slot` where there are slots; null for zeros, and
+// for no destination.
+__device__ __forceinline__ const std::byte* SourceOf(const Move& move, std::size_t i,
+                                                     std::uint32_t slot) {
   if (move.slots_are != SlotsAre::kSources) return move.in + i * move.in_stride;
-  const std::uint32_t slot = move.slots[i];
   return slot == kNoSlot ? nullptr : move.in + slot * move.in_stride;
 }
-__device__ __forceinline__ std::byte* TargetOf(const Move& move, std::size_t i) {
+__device__ __forceinline__ std::byte* TargetOf(const Move& move, std::size_t i,
+                                               std::uint32_t slot) {
   if (move.slots_are != SlotsAre::kTargets) return move.out + i * move.out_stride;
-  const std::uint32_t slot = move.slots[i];
   return slot == kNoSlot ? nullptr : move.out + slot * move.out_stride;
+}
+
+// The slots of kRows rows from `i` on, `step` apart, all loaded before one is looked at. The first
+// row's stands for those past the end.
+template <int kRows>
+__device__ __forceinline__ void LoadSlots(const Move& move, std::size_t i, std::size_t step,
+                                          std::uint32_t (&slots)[kRows]) {
+  if (move.slots_are == SlotsAre::kNothing) return;
+#pragma unroll
+  for (int u = 0; u < kRows; ++u) {
+    const std::size_t row = i + u * step;
+    slots[u] = LoadConstant<std::uint32_t>(move.slots + (row < move.count ? row : i));
+  }
 }
 
 // The same bits where the formats are the same, else to nearest even.
@@ -63,11 +78,13 @@ __global__ void __launch_bounds__(kThreads) MoveKernel(Move move, RowShape shape
   const bool has_header = kOut == Element::kInt8Rowwise && column == 0;
   if (column >= move.columns && !has_header) return;
   for (std::size_t i = group.first; i < move.count; i += kRowsInFlight * group.count) {
+    std::uint32_t slots[kRowsInFlight] = {};
+    LoadSlots(move, i, group.count, slots);
     Unit<kIn, kPer> units[kRowsInFlight];
 #pragma unroll
     for (int u = 0; u < kRowsInFlight; ++u) {
       const std::size_t row = i + u * group.count;
-      const std::byte* const source = row < move.count ? SourceOf(move, row) : nullptr;
+      const std::byte* const source = row < move.count ? SourceOf(move, row, slots[u]) : nullptr;
       if (source != nullptr) {
         units[u] = LoadUnit<kIn, kPer, kVector>(source, column, move.columns);
       }
@@ -75,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) MoveKernel(Move move, RowShape shape
 #pragma unroll
     for (int u = 0; u < kRowsInFlight; ++u) {
       const std::size_t row = i + u * group.count;
-      std::byte* const target = row < move.count ? TargetOf(move, row) : nullptr;
+      std::byte* const target = row < move.count ? TargetOf(move, row, slots[u]) : nullptr;
       if (target == nullptr) continue;
       if (has_header) {
         StoreBits<4>(target, BitsOf(units[u].scale));
@@ -143,8 +160,10 @@ template <Element kIn, int kPer, bool kVector>
 __global__ void __launch_bounds__(kThreads) QuantizeKernel(Move move, RowShape shape) {
   const Group group = GroupOfThread(shape.lanes_log2);
   for (std::size_t i = group.first; i < move.count; i += group.count) {
-    const std::byte* const source = SourceOf(move, i);
-    std::byte* const target = TargetOf(move, i);
+    std::uint32_t slots[1] = {};
+    LoadSlots(move, i, group.count, slots);
+    const std::byte* const source = SourceOf(move, i, slots[0]);
+    std::byte* const target = TargetOf(move, i, slots[0]);
     float scale = 0.0f;
     float bias = 0.0f;
     if (source != nullptr) {
