@@ -43,10 +43,11 @@ __global__ void __launch_bounds__(device::kThreads)
              std::uint32_t key = no_group;
              if (lane >= 0) {
                const auto found = static_cast<unsigned>(lane);
-               TouchLane(rules, place.group, found, TouchWord(rules, batch.counts, batch.ttls, at));
+               TouchLane(rules, GroupAt(groups, place.group_number), found,
+                         TouchWord(rules, batch.counts, batch.ttls, at));
                answer.slots[at] = SlotOf(place.group_number, found);
                answer.outcomes[at] = ByteOf(Outcome::kHit);
-             } else if (place.group == nullptr) {
+             } else if (!place.is_here()) {
                answer.slots[at] = static_cast<std::int64_t>(kNoSlot);
                answer.outcomes[at] = ByteOf(Outcome::kNotHere);
              } else if (DrawOf(RowId{id}, rules.step, rules.seed) >= rules.draw_end) {

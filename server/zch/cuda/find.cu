@@ -10,7 +10,7 @@ __global__ void __launch_bounds__(device::kThreads)
                std::uint8_t* outcomes) {
   ProbeIds(groups, ids, count,
            [&](std::size_t at, std::int64_t id, const FoundPlace& place, int lane) {
-             const bool here = place.group != nullptr;
+             const bool here = place.is_here();
              std::int64_t slot = static_cast<std::int64_t>(kNoSlot);
              if (lane >= 0) {
                slot = SlotOf(place.group_number, static_cast<unsigned>(lane));

@@ -60,26 +60,16 @@ __device__ __forceinline__ std::uint32_t EqualBytes(std::uint32_t word, std::uin
 
 // An id's place, and the tags of it that this lane has read.
 struct FoundPlace {
-  std::uint64_t group_number;
-  std::byte* group;  // Null: the bucket is not here, or there is no id.
-  std::uint8_t tag;
-  device::uint4 tags;
+  std::uint64_t group_number = 0;
+  std::uint8_t tag = 0;  // 0: the bucket is not here, or there is no id.
+  device::uint4 tags = {};
+
+  __device__ __forceinline__ bool is_here() const { return tag != 0; }
 };
 
-__device__ __forceinline__ FoundPlace ReadTags(const DeviceGroups& groups, std::int64_t id,
-                                               unsigned lane) {
-  const Place place = PlaceOf(RowId{id}, groups.buckets, groups.groups_per_bucket);
-  FoundPlace found{};
-  found.tag = place.tag;
-  found.group_number = std::uint64_t{place.bucket} * groups.groups_per_bucket + place.group;
-  if (groups.held[place.bucket] == 0) return found;
-  found.group = GroupAt(groups, found.group_number);
-  found.tags = device::LoadConstant<device::uint4>(found.group + 16 * lane);
-  return found;
-}
-
 // The group's lane that holds the id, or -1, of the four words that this lane has.
-__device__ __forceinline__ int LaneOfId(const FoundPlace& place, std::int64_t id, unsigned lane) {
+__device__ __forceinline__ int LaneOfId(const DeviceGroups& groups, const FoundPlace& place,
+                                        std::int64_t id, unsigned lane) {
   int found = -1;
   const std::uint32_t words[] = {place.tags.x, place.tags.y, place.tags.z, place.tags.w};
 #pragma unroll
@@ -87,7 +77,7 @@ __device__ __forceinline__ int LaneOfId(const FoundPlace& place, std::int64_t id
     std::uint32_t equal = EqualBytes(words[w], place.tag);
     for (; equal != 0; equal &= equal - 1) {
       const unsigned candidate = 16 * lane + 4 * w + (device::FirstBit(equal) - 1) / 8;
-      const std::byte* const at = IdAt(place.group, candidate);
+      const std::byte* const at = IdAt(GroupAt(groups, place.group_number), candidate);
       if (static_cast<std::int64_t>(device::LoadConstant<unsigned long long>(at)) == id) {
         found = static_cast<int>(candidate);
       }
@@ -103,23 +93,39 @@ __device__ __forceinline__ void ProbeIds(const DeviceGroups& groups, const std::
                                          std::size_t count, const Visit& visit) {
   const device::Group group = device::GroupOfThread(kProbeLanesLog2);
   for (std::size_t i = group.first; i < count; i += kIdsInFlight * group.count) {
-    FoundPlace places[kIdsInFlight];
+    // All ids, then what the buckets say, then all tags: none of them waits for another one's.
+    std::int64_t id[kIdsInFlight];
 #pragma unroll
     for (int u = 0; u < kIdsInFlight; ++u) {
       const std::size_t at = i + u * group.count;
-      places[u] = at < count ? ReadTags(groups, ids[at], group.lane) : FoundPlace{};
+      id[u] = ids[at < count ? at : i];
+    }
+    FoundPlace places[kIdsInFlight];
+    std::uint8_t held[kIdsInFlight];
+#pragma unroll
+    for (int u = 0; u < kIdsInFlight; ++u) {
+      const Place place = PlaceOf(RowId{id[u]}, groups.buckets, groups.groups_per_bucket);
+      places[u].group_number = std::uint64_t{place.bucket} * groups.groups_per_bucket + place.group;
+      places[u].tag = place.tag;
+      held[u] = groups.held[place.bucket];
+    }
+#pragma unroll
+    for (int u = 0; u < kIdsInFlight; ++u) {
+      if (i + u * group.count >= count || held[u] == 0) places[u].tag = 0;
+      if (!places[u].is_here()) continue;
+      places[u].tags = device::LoadConstant<device::uint4>(GroupAt(groups, places[u].group_number) +
+                                                           16 * group.lane);
     }
 #pragma unroll
     for (int u = 0; u < kIdsInFlight; ++u) {
       const std::size_t at = i + u * group.count;
       if (at >= count) break;
-      const std::int64_t id = ids[at];
-      int lane = places[u].group == nullptr ? -1 : LaneOfId(places[u], id, group.lane);
+      int lane = places[u].is_here() ? LaneOfId(groups, places[u], id[u], group.lane) : -1;
       for (unsigned half = 1; half < group.lanes; half *= 2) {
         const int other = device::FromLane(group, lane, group.lane ^ half);
         lane = lane > other ? lane : other;
       }
-      if (group.lane == 0) visit(at, id, places[u], lane);
+      if (group.lane == 0) visit(at, id[u], places[u], lane);
     }
   }
 }
