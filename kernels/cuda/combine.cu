@@ -149,12 +149,14 @@ __device__ __forceinline__ void SumPieceTo(const SumSource& source, const Piece&
                                            unsigned column) {
   if (piece.piece.begin == piece.piece.end) return;
   float sum[kPer] = {};
-  SumPiece<8>(source, piece.piece, column, sum);
-  float* const partial = PartialOf(source, piece.segment_begin, piece.piece.begin);
-  Unit<Element::kFloat32, kPer> unit;
+  SumPiece<8>(source, piece.piece, {}, column, sum);
+  float* const partial = PartialOf(source, piece.segment_begin, piece.piece.begin) + column;
+  // Stays in the caches: the next launch reads it.
 #pragma unroll
-  for (int j = 0; j < kPer; ++j) unit.Put(j, BitsOf(sum[j]));
-  StoreUnit(reinterpret_cast<std::byte*>(partial), column, source.partial_stride, unit);
+  for (int j = 0; j < kPer; j += 4) {
+    Store(partial + j,
+          uint4{BitsOf(sum[j]), BitsOf(sum[j + 1]), BitsOf(sum[j + 2]), BitsOf(sum[j + 3])});
+  }
 }
 
 template <int kPer>
@@ -192,7 +194,9 @@ __global__ void __launch_bounds__(kThreads, 4)
   const std::uint32_t count = *segments.count;
   for (std::size_t i = group.first; i < count; i += group.count) {
     float sum[kSumsPer];
-    SumSegment(source, {segments.offsets[i], segments.offsets[i + 1]}, column, sum);
+    const Segment segment{segments.offsets[i], segments.offsets[i + 1]};
+    const std::uint32_t positions[1] = {source.grouping.positions[segment.begin]};
+    SumSegment(source, segment, PlacesOf(source.gradients, positions, 1), column, sum);
     Unit<Element::kFloat32, kSumsPer> unit;
 #pragma unroll
     for (int j = 0; j < kSumsPer; ++j) unit.Put(j, BitsOf(sum[j]));

@@ -48,7 +48,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kElement, Rule>)
 // `width` consecutive sorted positions, as a warp sees them.
 struct Tile {
   std::uint32_t begin;
-  std::uint32_t slot;     // At this lane's position.
+  std::uint32_t slot;          // At this lane's place in the sorted order, and
+  GradientPlaces<1> gradient;  // where the gradient is.
   unsigned boundaries;    // Lanes where a run of equal slots begins, the end of the batch included.
   unsigned heads;         // The boundaries that begin a segment.
   std::uint32_t run_end;  // End of the tile's last run.
@@ -78,14 +79,18 @@ __device__ __forceinline__ std::uint32_t EndOfRun(const DeviceGrouping& grouping
   return end;
 }
 
-__device__ __forceinline__ Tile ReadTile(const DeviceGrouping& grouping, std::uint32_t begin,
+__device__ __forceinline__ Tile ReadTile(const SumSource& source, std::uint32_t begin,
                                          unsigned width) {
+  const DeviceGrouping& grouping = source.grouping;
   const unsigned lane = threadIdx.x % kWarp;
   const std::uint32_t i = begin + lane;
   const bool inside = lane < width && i < grouping.count;
   Tile tile;
   tile.begin = begin;
   tile.slot = inside ? LoadConstant<std::uint32_t>(grouping.slots + i) : kNoSlot;
+  const std::uint32_t positions[1] = {inside ? LoadConstant<std::uint32_t>(grouping.positions + i)
+                                             : 0};
+  tile.gradient = PlacesOf(source.gradients, positions, inside ? 1 : 0);
   const bool starts = lane < width && i <= grouping.count &&
                       (i == 0 || i == grouping.count || grouping.slots[i - 1] != tile.slot);
   tile.boundaries = __ballot_sync(kAllLanes, starts);
@@ -123,16 +128,19 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kElement, Rule>)
   const auto step = static_cast<std::uint32_t>(warp.count) * width;
   for (auto begin = static_cast<std::uint32_t>(warp.first) * width; begin < grouping.count;
        begin += step) {
-    const Tile tile = ReadTile(grouping, begin, width);
+    const Tile tile = ReadTile(source, begin, width);
     // Groups take heads in turn, side by side: all groups of a warp step a row at once.
     for (unsigned rest = tile.heads; rest != 0; rest = WithoutLowest(rest, groups)) {
       const unsigned own_heads = WithoutLowest(rest, own);
       const unsigned head = own_heads == 0 ? 0 : FirstBit(own_heads) - 1;
       const Segment segment = SegmentAt(tile, head);
-      const auto gradient = [&](unsigned column, float(&g)[kPerLane<kElement>]) {
-        SumSegment(source, segment, column, g);
-      };
       const std::uint32_t slot = __shfl_sync(kAllLanes, tile.slot, static_cast<int>(head));
+      const GradientPlaces<1> first{
+          {__shfl_sync(kAllLanes, tile.gradient.rows[0], static_cast<int>(head))},
+          {__shfl_sync(kAllLanes, tile.gradient.factors[0], static_cast<int>(head))}};
+      const auto gradient = [&](unsigned column, float(&g)[kPerLane<kElement>]) {
+        SumSegment(source, segment, first, column, g);
+      };
       RowStepper<kElement, Rule> stepper(group, scalars, target, own_heads == 0 ? kNoSlot : slot);
       stepper.Step(gradient, nullptr);
     }

@@ -29,7 +29,7 @@ struct SumSource {
   unsigned partial_stride = 0;  // In floats; a multiple of 8.
 };
 
-// Positions [begin, end) of the sorted order.
+// Places [begin, end) of the sorted order, whose positions in the batch are grouping.positions.
 struct Segment {
   std::uint32_t begin;
   std::uint32_t end;
@@ -48,61 +48,92 @@ __device__ __forceinline__ float Clipped(float v, float clip) {
   return v;
 }
 
-// sum += the gradients of a piece, kInFlight at a time: where they are first, then all of them, so
+// Where the gradients of kCount positions are.
+template <int kCount>
+struct GradientPlaces {
+  std::uint32_t rows[kCount];
+  float factors[kCount];
+};
+
+// Looks up the first `count` of `positions`: of every position first one thing, then the other, so
 // that none waits for another.
+template <int kCount>
+__device__ __forceinline__ GradientPlaces<kCount> PlacesOf(const DeviceGradients& gradients,
+                                                           const std::uint32_t (&positions)[kCount],
+                                                           unsigned count) {
+  GradientPlaces<kCount> places;
+#pragma unroll
+  for (int u = 0; u < kCount; ++u) {
+    places.rows[u] = positions[u];
+    places.factors[u] = 1.0f;
+  }
+  if (gradients.factors != nullptr) {
+#pragma unroll
+    for (int u = 0; u < kCount; ++u) {
+      if (u < count) places.factors[u] = LoadConstant<float>(gradients.factors + positions[u]);
+    }
+  }
+  if (gradients.row_of != nullptr) {
+#pragma unroll
+    for (int u = 0; u < kCount; ++u) {
+      if (u >= count) continue;
+      places.rows[u] = LoadConstant<std::uint32_t>(gradients.row_of + positions[u]);
+    }
+  }
+  return places;
+}
+
+// sum += the gradients at the first `count` of the places, in order, all of which are on their way
+// at once.
+template <Element kWire, int kPer, int kCount, bool kVector>
+__device__ __forceinline__ void AddGradients(const DeviceGradients& gradients,
+                                             const GradientPlaces<kCount>& places, unsigned count,
+                                             unsigned column, float (&sum)[kPer]) {
+  const bool plain = gradients.factors == nullptr && !(gradients.clip > 0.0f);
+  Unit<kWire, kPer> units[kCount];
+#pragma unroll
+  for (int u = 0; u < kCount; ++u) {
+    if (u >= count) continue;
+    const std::byte* const row = static_cast<const std::byte*>(gradients.rows.base) +
+                                 places.rows[u] * gradients.rows.stride_bytes;
+    units[u] = LoadUnit<kWire, kPer, kVector>(row, column, gradients.columns);
+  }
+#pragma unroll
+  for (int u = 0; u < kCount; ++u) {
+    if (u >= count) continue;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) {
+      const float v = units[u].Value(j);
+      sum[j] = sum[j] + (plain ? v : Clipped(v, gradients.clip) * places.factors[u]);
+    }
+  }
+}
+
+// sum += the gradients of a piece, kInFlight at a time.
 template <Element kWire, int kPer, int kInFlight, bool kVector>
 __device__ __forceinline__ void AddPiece(const SumSource& source, const Segment& piece,
                                          unsigned column, float (&sum)[kPer]) {
-  const DeviceGradients& gradients = source.gradients;
-  const bool plain = gradients.factors == nullptr && !(gradients.clip > 0.0f);
   for (std::uint32_t i = piece.begin; i < piece.end; i += kInFlight) {
-    std::uint32_t rows[kInFlight];
-    float factors[kInFlight];
+    const unsigned count = piece.end - i;
+    std::uint32_t positions[kInFlight];
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
-      factors[u] = 1.0f;
-      if (i + u >= piece.end) continue;
-      rows[u] = LoadConstant<std::uint32_t>(source.grouping.positions + i + u);
+      if (u >= count) continue;
+      positions[u] = LoadConstant<std::uint32_t>(source.grouping.positions + i + u);
     }
-    if (gradients.factors != nullptr) {
-#pragma unroll
-      for (int u = 0; u < kInFlight; ++u) {
-        if (i + u < piece.end) factors[u] = LoadConstant<float>(gradients.factors + rows[u]);
-      }
-    }
-    if (gradients.row_of != nullptr) {
-#pragma unroll
-      for (int u = 0; u < kInFlight; ++u) {
-        if (i + u < piece.end) rows[u] = LoadConstant<std::uint32_t>(gradients.row_of + rows[u]);
-      }
-    }
-    Unit<kWire, kPer> units[kInFlight];
-#pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
-      if (i + u >= piece.end) continue;
-      const std::byte* const row = static_cast<const std::byte*>(gradients.rows.base) +
-                                   rows[u] * gradients.rows.stride_bytes;
-      units[u] = LoadUnit<kWire, kPer, kVector>(row, column, gradients.columns);
-    }
-#pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
-      if (i + u >= piece.end) continue;
-#pragma unroll
-      for (int j = 0; j < kPer; ++j) {
-        const float v = units[u].Value(j);
-        sum[j] = sum[j] + (plain ? v : Clipped(v, gradients.clip) * factors[u]);
-      }
-    }
+    AddGradients<kWire, kPer, kInFlight, kVector>(
+        source.gradients, PlacesOf(source.gradients, positions, count), count, column, sum);
   }
 }
 
 template <Element kWire, int kPer, int kUnits>
 __device__ __forceinline__ void AddPieceOf(const SumSource& source, const Segment& piece,
-                                           unsigned column, float (&sum)[kPer]) {
+                                           const GradientPlaces<1>& first, unsigned column,
+                                           float (&sum)[kPer]) {
   if (source.words) {
     constexpr int kInFlight = kUnitBytes < kWire, kPer >> 16 ? kUnits / 2 : kUnits;
     if (kUnits == 4 && piece.end - piece.begin == 1) {  // Most of them.
-      AddPiece<kWire, kPer, 1, true>(source, piece, column, sum);
+      AddGradients<kWire, kPer, 1, true>(source.gradients, first, 1, column, sum);
     } else {
       AddPiece<kWire, kPer, kInFlight, true>(source, piece, column, sum);
     }
@@ -111,55 +142,62 @@ __device__ __forceinline__ void AddPieceOf(const SumSource& source, const Segmen
   }
 }
 
-// sum, which is +0, becomes the sum of one piece. kUnits: of 16 bytes, in flight.
+// sum, which is +0, becomes the sum of one piece. kUnits: of 16 bytes, in flight; 4 of them where
+// many pieces have one gradient, which is at `first`.
 template <int kUnits, int kPer>
 __device__ __forceinline__ void SumPiece(const SumSource& source, const Segment& piece,
-                                         unsigned column, float (&sum)[kPer]) {
+                                         const GradientPlaces<1>& first, unsigned column,
+                                         float (&sum)[kPer]) {
   switch (source.gradients.rows.element) {
     case Element::kFloat32:
-      return AddPieceOf<Element::kFloat32, kPer, kUnits>(source, piece, column, sum);
+      return AddPieceOf<Element::kFloat32, kPer, kUnits>(source, piece, first, column, sum);
     case Element::kFloat16:
-      return AddPieceOf<Element::kFloat16, kPer, kUnits>(source, piece, column, sum);
+      return AddPieceOf<Element::kFloat16, kPer, kUnits>(source, piece, first, column, sum);
     case Element::kBFloat16:
-      return AddPieceOf<Element::kBFloat16, kPer, kUnits>(source, piece, column, sum);
+      return AddPieceOf<Element::kBFloat16, kPer, kUnits>(source, piece, first, column, sum);
     case Element::kInt8Rowwise:
-      return AddPieceOf<Element::kInt8Rowwise, kPer, kUnits>(source, piece, column, sum);
+      return AddPieceOf<Element::kInt8Rowwise, kPer, kUnits>(source, piece, first, column, sum);
   }
 }
 
-// sum += the partial sums of a long segment, in order, kInFlight at a time.
+// sum += the partial sums of a long segment, in order, kInFlight at a time: the last one again
+// where there are fewer, so that no load depends on a condition.
 template <int kPer>
 __device__ __forceinline__ void AddPartials(const SumSource& source, const Segment& segment,
                                             unsigned column, float (&sum)[kPer]) {
   constexpr unsigned kInFlight = 16 / kPer;
-  for (std::uint32_t i = segment.begin; i < segment.end; i += kInFlight * kPiece) {
+  const std::uint32_t last = segment.end - 1 - (segment.end - 1 - segment.begin) % kPiece;
+#pragma unroll 1
+  for (std::uint32_t i = segment.begin; i <= last; i += kInFlight * kPiece) {
     Unit<Element::kFloat32, kPer> units[kInFlight];
 #pragma unroll
     for (unsigned u = 0; u < kInFlight; ++u) {
-      if (i + u * kPiece >= segment.end) continue;
-      const float* const partial = PartialOf(source, segment.begin, i + u * kPiece) + column;
+      const std::uint32_t piece = i + u * kPiece < last ? i + u * kPiece : last;
+      const float* const partial = PartialOf(source, segment.begin, piece) + column;
       units[u] = LoadUnit<Element::kFloat32, kPer, true>(
           reinterpret_cast<const std::byte*>(partial), 0, kPer);
     }
 #pragma unroll
     for (unsigned u = 0; u < kInFlight; ++u) {
-      if (i + u * kPiece >= segment.end) continue;
+      if (i + u * kPiece > last) continue;
 #pragma unroll
       for (int j = 0; j < kPer; ++j) sum[j] = sum[j] + units[u].Value(j);
     }
   }
 }
 
-// sum = the segment's sum of the columns from `column` on; 0 past the row's end.
+// sum = the segment's sum of the columns from `column` on; 0 past the row's end. `first` is where
+// the segment's first gradient is.
 //
 // Requires: column < source.gradients.columns.
 template <int kPer>
 __device__ __forceinline__ void SumSegment(const SumSource& source, const Segment& segment,
-                                           unsigned column, float (&sum)[kPer]) {
+                                           const GradientPlaces<1>& first, unsigned column,
+                                           float (&sum)[kPer]) {
 #pragma unroll
   for (int j = 0; j < kPer; ++j) sum[j] = 0.0f;
   if (segment.end - segment.begin <= kPiece) {
-    SumPiece<4>(source, segment, column, sum);
+    SumPiece<4>(source, segment, first, column, sum);
   } else {
     AddPartials(source, segment, column, sum);
   }

@@ -168,14 +168,18 @@ __device__ __forceinline__ void StoreUnit(std::byte* row, unsigned column, unsig
 template <int kPer>
 __device__ __forceinline__ void LoadFloats(const float* p, unsigned count, float (&values)[kPer]) {
   const auto* const bytes = reinterpret_cast<const std::byte*>(p);
-  Unit<Element::kFloat32, kPer> unit;
   if (count >= kPer && IsAligned(p, 16)) {
-    unit = LoadUnit<Element::kFloat32, kPer, true, false>(bytes, 0, kPer);
-  } else {
-    unit = LoadUnit<Element::kFloat32, kPer, false, false>(bytes, 0, count);
+    const auto unit = LoadUnit<Element::kFloat32, kPer, true, false>(bytes, 0, kPer);
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) values[j] = unit.Value(j);
+    return;
   }
 #pragma unroll
-  for (int j = 0; j < kPer; ++j) values[j] = unit.Value(j);
+  for (int j = 0; j < kPer; ++j) values[j] = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    if (static_cast<unsigned>(j) < count) values[j] = FloatOf(LoadBits<4>(bytes + j * 4));
+  }
 }
 template <int kPer>
 __device__ __forceinline__ void StoreFloats(float* p, unsigned count, const float (&values)[kPer]) {
