@@ -225,9 +225,11 @@ void StepReference(const UpdateCase& c, const std::vector<std::uint32_t>& slots,
                   {groups.unique, sums.data(), c.columns, nullptr, step});
 }
 
-void StepDevice(const UpdateCase& c, const std::vector<std::uint32_t>& slots,
-                const BatchGradients& batch, std::uint64_t step, Slice& slice) {
-  const DeviceGroups groups(slots, kLimit);
+// Calls queue(rows, gradients) over copies of a slice and of gradients on the device, and takes the
+// slice back.
+template <class Queue>
+void StepOnDevice(const UpdateCase& c, const BatchGradients& batch, Slice& slice,
+                  const Queue& queue) {
   const OnDevice gradient_rows(batch.rows.data(), batch.row_count * batch.row_bytes);
   const OnDevice row_of(batch.row_of);
   const OnDevice factors(batch.factors);
@@ -244,14 +246,22 @@ void StepDevice(const UpdateCase& c, const std::vector<std::uint32_t>& slots,
     gradients.factors = factors.As<float>();
     gradients.clip = 1.5f;
   }
-  const std::size_t bytes = PartialSumsBytes(slots.size(), c.columns);
-  const OnDevice partials(nullptr, bytes);
-  ASSERT_EQ(UpdateAsync(c.parameters, rows, groups.grouping(), gradients, step,
-                        {partials.data(), bytes}, nullptr),
-            0);
+  queue(rows, gradients);
   weights.CopyTo(slice.table.mutable_rows().base);
   row_state.CopyTo(slice.row_state.data());
   element_state.CopyTo(slice.element_state.data());
+}
+
+void StepDevice(const UpdateCase& c, const std::vector<std::uint32_t>& slots,
+                const BatchGradients& batch, std::uint64_t step, Slice& slice) {
+  const DeviceGroups groups(slots, kLimit);
+  const std::size_t bytes = PartialSumsBytes(slots.size(), c.columns);
+  const OnDevice partials(nullptr, bytes);
+  StepOnDevice(c, batch, slice, [&](const StepRows& rows, const DeviceGradients& gradients) {
+    ASSERT_EQ(UpdateAsync(c.parameters, rows, groups.grouping(), gradients, step,
+                          {partials.data(), bytes}, nullptr),
+              0);
+  });
 }
 
 void ExpectUpdatedLikeReference(TestRandom& random, const UpdateCase& c) {
@@ -356,6 +366,38 @@ TEST_F(CudaUpdate, TwentyRunsOfAHotBatchAreOne) {
     Slice got = before;
     StepDevice(c, slots, batch, 1, got);
     ASSERT_TRUE(SameSlices(got, want)) << "run " << run;
+  }
+}
+
+TEST_F(CudaUpdate, OfABatchAsItCameEqualsTheReferenceAndCountsTheRowsTouched) {
+  TestRandom random(8);
+  const OnDevice touched(std::vector<std::uint64_t>{1'000'000});
+  std::uint64_t want_touched = 1'000'000;
+  for (const std::size_t positions : kCounts) {
+    UpdateCase c;
+    c.parameters.rule = OptimizerKind::kAdagrad;
+    c.columns = 6;
+    c.positions = positions;
+    c.bags = positions % 2 == 0;
+    const auto slots = SkewedSlots(random, positions, kLimit, 30);
+    const BatchGradients batch(random, c);
+    Slice got(random, c);
+    Slice want = got;
+    StepReference(c, slots, batch, 1, want);
+    want_touched += WantedGroups(slots).unique.size();
+    const OnDevice device_slots(slots);
+    std::size_t bytes = 0;
+    ASSERT_EQ(UpdateBatchBytes(positions, c.columns, &bytes), 0);
+    const OnDevice workspace(nullptr, bytes);
+    StepOnDevice(c, batch, got, [&](const StepRows& rows, const DeviceGradients& gradients) {
+      const DeviceUpdateBatch update{
+          device_slots.As<std::uint32_t>(), positions, kLimit, gradients, 1,
+          touched.As<std::uint64_t>()};
+      ASSERT_EQ(UpdateBatchAsync(c.parameters, rows, update, {workspace.data(), bytes}, nullptr),
+                0);
+    });
+    ASSERT_TRUE(SameSlices(got, want)) << c;
+    ASSERT_EQ(FromDevice(touched.As<std::uint64_t>(), 1)[0], want_touched) << c;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -75,6 +76,16 @@ struct Machine {
                  "none misaligned or out of bounds, no trap\n",
                  launch, ran.size(), static_cast<unsigned long long>(threads),
                  static_cast<unsigned long long>(accesses));
+    if (const char* const path = std::getenv("EMBLA_PTX_KERNELS"); path != nullptr) List(path);
+  }
+
+ private:
+  // Every kernel of the program, and whether it was launched (launched.py).
+  void List(const char* path) const {
+    std::ofstream file(path);
+    for (const auto& [name, kernel] : kernels) {
+      file << (ran.contains(kernel) ? "launched " : "never ") << name << "\n";
+    }
   }
 };
 
