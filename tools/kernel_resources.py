@@ -3,15 +3,19 @@
 
 Compiles each source for one architecture, reads what the assembler reports about every kernel, and
 compares it with a table of bounds, so that a lost 16-byte load or a spilled register shows without
-a GPU. Wide accesses are counted in the machine code where cuobjdump is at hand, else in the PTX,
-whose vector accesses the assembler keeps. A `trap` in the PTX is undefined behaviour that nvcc saw
-and does not speak of; none is allowed. Exit 1: a kernel is out of its bounds, or has none, or has a
-trap, or a bound has no kernel. Covered by tools/kernel_resources_test.py.
+a GPU. Wide accesses are counted in the PTX, whose vector accesses the assembler keeps. A `trap` in
+the PTX is undefined behaviour that nvcc saw and does not speak of; none is allowed. Exit 1: a
+kernel is out of its bounds, or has none, or has a trap, or a bound has no kernel. Covered by
+tools/kernel_resources_test.py.
 
     tools/kernel_resources.py --nvcc /usr/local/cuda/bin/nvcc kernels/cuda/resources.toml
 
 A build compiles with --compile SOURCE, which fails at a trap and writes down what it measured; its
 test compares that with the table (--measured) and compiles nothing.
+
+With --in-flight it reads the machine code that the build has kept, by cuobjdump, and compares which
+loads are on their way together (sass.py) with the table; it prints, as Markdown, how many bytes a
+multiprocessor then waits for, beside what the memory's speed asks for. Exit 77: no cuobjdump.
 """
 
 import argparse
@@ -26,6 +30,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import sass
+
 ELEMENTS = {"1": "fp32", "2": "fp16", "3": "bf16", "4": "int8"}
 ENTRY = re.compile(
     r"Compiling entry function '(?P<name>\S+)' for.*?\n"
@@ -38,10 +44,12 @@ WIDE_PTX = {
     "wide_stores": re.compile(r"\bst\.(?:global\.)?(?:[a-z:_0-9]+\.)*?v4\.[bfu]32"),
 }
 SASS_FUNCTION = re.compile(r"^\s*Function : (\S+)", re.MULTILINE)
-WIDE_SASS = {
-    "wide_loads": re.compile(r"\bLDG?\.E(?:\.\w+)*?\.128"),
-    "wide_stores": re.compile(r"\bSTG?\.E(?:\.\w+)*?\.128"),
-}
+# A multiprocessor of this architecture.
+REGISTERS = 65536
+WARPS_MAX = 64
+LANES = 32
+LOAD_BYTES = 16
+BLOCK_WARPS = 8  # kThreads of kernels/cuda/device.cuh.
 
 
 @dataclass
@@ -53,6 +61,7 @@ class Kernel:
     spills: int
     wide_loads: int = 0
     wide_stores: int = 0
+    loads_in_flight: tuple = ()  # Lengths of its runs of loads (sass.py), where its row asks.
 
 
 def short_name(demangled):
@@ -82,10 +91,10 @@ def sections(text, head):
     return {m[1]: text[m.end():end] for m, end in zip(found, ends)}
 
 
-def kernels_of(source, report, code, wide):
+def kernels_of(source, report, ptx):
     """The kernels of one source; those of CUB are its own business."""
-    bodies = {name: {key: len(pattern.findall(body)) for key, pattern in wide.items()}
-              for name, body in sections(*code).items()}
+    bodies = {name: {key: len(pattern.findall(body)) for key, pattern in WIDE_PTX.items()}
+              for name, body in sections(ptx, PTX_ENTRY).items()}
     entries = [m.groupdict() for m in ENTRY.finditer(report)]
     kernels = []
     for entry, name in zip(entries, demangle([e["name"] for e in entries])):
@@ -103,10 +112,11 @@ def traps_of(ptx):
             if TRAP.search(body)]
 
 
-def measure(source, nvcc, architecture, flags):
-    """Compiles one source and returns its kernels. Ends the program at a trap."""
+def measure(source, nvcc, architecture, flags, keep=None):
+    """Compiles one source, to the object `keep`, and returns its kernels. Ends the program at a
+    trap."""
     with tempfile.TemporaryDirectory() as folder:
-        built = Path(folder) / "kernels.o"
+        built = keep or Path(folder) / "kernels.o"
         command = [nvcc, "-std=c++20", f"-arch=sm_{architecture}", "-O3", "--fmad=false",
                    "--expt-relaxed-constexpr", "-I.", "-Xptxas", "-v", "--keep", "--keep-dir",
                    folder, *flags, "-c", source, "-o", str(built)]
@@ -118,13 +128,11 @@ def measure(source, nvcc, architecture, flags):
             sys.exit("\n".join(f"{source}: {name} is compiled to a trap: device code takes the "
                                "address of a host's constant, or is undefined in another way"
                                for name in trapped))
-        cuobjdump = shutil.which("cuobjdump", path=str(Path(nvcc).parent)) or \
-            shutil.which("cuobjdump")
-        if cuobjdump:
-            sass = subprocess.run([cuobjdump, "--dump-sass", str(built)], capture_output=True,
-                                  text=True, check=True).stdout
-            return kernels_of(source, done.stderr, (sass, SASS_FUNCTION), WIDE_SASS)
-        return kernels_of(source, done.stderr, (ptx, PTX_ENTRY), WIDE_PTX)
+        return kernels_of(source, done.stderr, ptx)
+
+
+def row_of(name, bounds):
+    return next((b for b in bounds if re.fullmatch(b["kernel"], name)), None)
 
 
 def check(kernels, bounds):
@@ -132,7 +140,7 @@ def check(kernels, bounds):
     problems = []
     used = set()
     for kernel in kernels:
-        row = next((b for b in bounds if re.fullmatch(b["kernel"], kernel.name)), None)
+        row = row_of(kernel.name, bounds)
         if row is None:
             problems.append(f"{kernel.source}: {kernel.name} has no row in the table of bounds")
             continue
@@ -153,13 +161,19 @@ def check(kernels, bounds):
     return problems
 
 
+def measured_of(folder, source):
+    """The kernels of one source as a build has written them down."""
+    file = folder / f"{source}.json"
+    if not file.is_file():
+        sys.exit(f"not built: {file}")
+    return [Kernel(**kernel) for kernel in json.loads(file.read_text())]
+
+
 def measure_all(table, options):
     """The kernels of every source of the table, from a build's files or from the compiler."""
     if options.measured:
-        files = [options.measured / f"{source}.json" for source in table["sources"]]
-        if missing := [str(f) for f in files if not f.is_file()]:
-            sys.exit(f"not built: {' '.join(missing)}")
-        return [Kernel(**kernel) for f in files for kernel in json.loads(f.read_text())]
+        return [kernel for source in table["sources"]
+                for kernel in measured_of(options.measured, source)]
     sources = [options.only] if options.only else table["sources"]
     with ThreadPoolExecutor(options.jobs) as pool:
         measured = list(pool.map(
@@ -167,10 +181,80 @@ def measure_all(table, options):
     return [kernel for group in measured for kernel in group]
 
 
+def add_loads_in_flight(kernels, code, bounds):
+    """To the kernels of one source whose rows have `in_flight`, by their machine code."""
+    bodies = sections(code, SASS_FUNCTION)
+    named = dict(zip((short_name(name) for name in demangle(list(bodies))), bodies.values()))
+    for kernel in kernels:
+        row = row_of(kernel.name, bounds)
+        if row is not None and "in_flight" in row:
+            kernel.loads_in_flight = sass.loads_in_flight(named[kernel.name])
+
+
+def warps_of(registers):
+    """How many warps are on a multiprocessor, in whole blocks, by registers."""
+    per_warp = (registers + 7) // 8 * 8 * LANES
+    return min(REGISTERS // (per_warp * BLOCK_WARPS) * BLOCK_WARPS, WARPS_MAX)
+
+
+def check_in_flight(kernels, table):
+    """Lines of a Markdown table, one for each row of bounds that has `in_flight`, with the figures
+    of its kernel that has the fewest bytes in flight; and violations, as lines."""
+    memory = table["memory"]
+    asked = memory["bytes_per_second"] * memory["latency_seconds"] / memory["multiprocessors"]
+    lines = ["| kernel | loads in flight, loop by loop | registers | warps | KB in flight |",
+             "|---|---|---|---|---|"]
+    problems = []
+    for row in (row for row in table["bounds"] if "in_flight" in row):
+        wanted = row["in_flight"]
+        worst = None
+        for kernel in kernels:
+            if row_of(kernel.name, table["bounds"]) is not row:
+                continue
+            found = kernel.loads_in_flight
+            if len(found) != len(wanted) or any(f < w for f, w in zip(found, wanted)):
+                problems.append(f"{kernel.source}: {kernel.name} has {found} loads in flight, loop "
+                                f"by loop; at least {wanted}, and no others")
+            warps = warps_of(kernel.registers)
+            size = min(found, default=0) * LOAD_BYTES * LANES * warps
+            if size < asked:
+                problems.append(f"{kernel.source}: {kernel.name} has {size} bytes in flight on a "
+                                f"multiprocessor, and {asked:.0f} are asked for")
+            if worst is None or size < worst[0]:
+                worst = (size, found, kernel.registers, warps)
+        if worst is None:
+            problems.append(f"no kernel is called {row['kernel']}: drop its row")
+            continue
+        name = row["kernel"].replace("\\w+", "*").replace("|", "\\|")
+        lines.append(f"| `{name}` | {', '.join(map(str, worst[1]))} | {worst[2]} | {worst[3]} "
+                     f"| {worst[0] / 1000:.1f} |")
+    lines.append(f"| asked for | | | | {asked / 1000:.1f} |")
+    return lines, problems
+
+
+def report_in_flight(table, options):
+    """Prints what --in-flight asks for; the exit code."""
+    cuobjdump = shutil.which("cuobjdump", path=str(Path(options.nvcc).parent)) or \
+        shutil.which("cuobjdump")
+    if cuobjdump is None:
+        print("SKIPPED: no cuobjdump, in PATH or beside nvcc, to read the machine code by")
+        return 77
+    kernels = []
+    for source in table["sources"]:
+        found = measured_of(options.measured, source)
+        code = subprocess.run([cuobjdump, "--dump-sass", options.measured / f"{source}.o"],
+                              capture_output=True, text=True, check=True).stdout
+        add_loads_in_flight(found, code, table["bounds"])
+        kernels += found
+    lines, problems = check_in_flight(kernels, table)
+    print("\n".join(lines + problems))
+    return 1 if problems else 0
+
+
 def compile_one(source, into, table, options):
     """One source of a build: its kernels into a file, which is new only if there is no trap."""
     flags = [*options.flag, "-MD", "-MF", f"{into}.d", "-MT", str(into)]
-    kernels = measure(source, options.nvcc, table["architecture"], flags)
+    kernels = measure(source, options.nvcc, table["architecture"], flags, into.with_suffix(".o"))
     into.write_text(json.dumps([asdict(kernel) for kernel in kernels], indent=1))
 
 
@@ -184,6 +268,8 @@ def main(arguments):
     parser.add_argument("--measured", type=Path, help="a folder of what --compile wrote")
     parser.add_argument("--flag", action="append", default=[], help="of nvcc, beside the usual")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--in-flight", action="store_true",
+                        help="compare the loads in flight, with --measured")
     parser.add_argument("--print", action="store_true", help="print every kernel's figures")
     options = parser.parse_args(arguments)
 
@@ -191,6 +277,8 @@ def main(arguments):
     if options.compile:
         compile_one(options.compile, options.into, table, options)
         return 0
+    if options.in_flight:
+        return report_in_flight(table, options)
     kernels = measure_all(table, options)
     if options.print:
         for k in sorted(kernels, key=lambda k: (k.source, k.name)):
