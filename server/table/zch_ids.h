@@ -160,8 +160,8 @@ class ZchIds {
 
   // Reused from batch to batch.
   std::vector<std::uint32_t> longest_ttls_;  // By different id of an update; empty: the table's.
-  std::vector<RowId> ids_;                   // Of these the ones to find, and
-  std::vector<std::uint32_t> numbers_;       // where they are among them.
+  std::vector<RowId> ids_;                   // The ones to find, and
+  std::vector<std::uint32_t> numbers_;       // where they are among all of them.
   std::vector<std::uint32_t> ttls_;          // By position in ids_.
   zch::Answer answer_;                       // By position in ids_.
   std::vector<std::uint32_t> slot_of_;       // By different id of an update.
