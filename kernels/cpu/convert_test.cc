@@ -105,6 +105,7 @@ TEST_P(ConvertConformance, Int8RowsOfOneValueOrWithoutFiniteRangeAreDefined) {
 }
 
 TEST_P(ConvertConformance, HasNonFiniteFindsOneBadElementAnywhere) {
+  if (!kernels().is_on_host()) return;
   for (const Element element : kWireElements) {
     for (const std::uint32_t columns : {1u, 7u, 16u, 65u, 127u}) {
       for (std::uint32_t at = 0; at < columns; ++at) {
@@ -133,7 +134,9 @@ TEST_P(ConvertConformance, HasNonFiniteFindsOneBadElementAnywhere) {
 
 TEST_P(ConvertConformance, NoRowsAndNoColumnsAreFine) {
   kernels().Convert({nullptr, 0, Element::kFloat32}, {nullptr, 0, Element::kInt8Rowwise}, 0, 16);
-  EXPECT_FALSE(kernels().HasNonFinite({nullptr, 64, Element::kFloat32}, 0, 16));
+  if (kernels().is_on_host()) {
+    EXPECT_FALSE(kernels().HasNonFinite({nullptr, 64, Element::kFloat32}, 0, 16));
+  }
   std::byte header[8];
   kernels().Convert({nullptr, 0, Element::kFloat32}, {header, 8, Element::kInt8Rowwise}, 1, 0);
   EXPECT_EQ(reference::Decode(header, Element::kFloat32, 0), 0.0f);

@@ -168,7 +168,7 @@ std::vector<float> StepColumns(KernelSet& kernels, const StepParameters& paramet
     const std::uint32_t slots[] = {0, 2, 3, 5};
     const auto gradients = random.Values(4 * kDim);
     float sum_squares[4];
-    kernels.RowSumSquares({gradients.data(), kDim * 4, kDim, Element::kFloat32}, sum_squares);
+    reference::RowSumSquares({gradients.data(), kDim * 4, kDim, Element::kFloat32}, sum_squares);
     kernels.Step(parameters, rows, {slots, gradients.data() + begin, kDim, sum_squares, step});
   }
   std::vector<float> result;

@@ -1,4 +1,4 @@
-// Grouping by slot, segments, and their sums (sums.cuh).
+// Grouping by slot, and the partial sums of long segments (sums.cuh).
 #include "kernels/cuda/combine.h"
 
 #include <algorithm>
@@ -95,22 +95,6 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x % kWarp == 0 && own != 0) AddTo(count, std::uint64_t{own});
 }
 
-// Unique slots from where segments begin, and how many there are: a run of slot_limit is none.
-__global__ void __launch_bounds__(kThreads)
-    NameSegmentsKernel(DeviceGrouping grouping, DeviceSegments segments,
-                       const std::uint32_t* boundary_count) {
-  const Group thread = GroupOfThread(0);
-  const std::uint32_t runs = *boundary_count - 1;
-  for (std::size_t i = thread.first; i < runs; i += thread.count) {
-    const std::uint32_t slot = grouping.slots[segments.offsets[i]];
-    if (slot < grouping.slot_limit) segments.slots[i] = slot;
-  }
-  if (thread.first != 0) return;
-  const bool has_rest =
-      runs > 0 && grouping.slots[segments.offsets[runs - 1]] == grouping.slot_limit;
-  *segments.count = has_rest ? runs - 1 : runs;
-}
-
 // A piece of the long segment that begins at segment_begin.
 struct Piece {
   std::uint32_t segment_begin;
@@ -183,49 +167,6 @@ int SumPiecesOf(const SumSource& source, StreamHandle stream) {
   return Launch(SumPiecesKernel<kPer>, grid, stream, source, windows, shape);
 }
 
-constexpr int kSumsPer = 4;
-
-__global__ void __launch_bounds__(kThreads, 4)
-    SumSegmentsKernel(SumSource source, DeviceSegments segments, float* sums, std::size_t stride,
-                      RowShape shape) {
-  const Group group = GroupOfThread(shape.lanes_log2);
-  const unsigned column = ((blockIdx.y << shape.lanes_log2) + group.lane) * kSumsPer;
-  if (column >= source.gradients.columns) return;
-  const std::uint32_t count = *segments.count;
-  for (std::size_t i = group.first; i < count; i += group.count) {
-    float sum[kSumsPer];
-    const Segment segment{segments.offsets[i], segments.offsets[i + 1]};
-    const std::uint32_t positions[1] = {source.grouping.positions[segment.begin]};
-    SumSegment(source, segment, PlacesOf(source.gradients, positions, 1), column, sum);
-    Unit<Element::kFloat32, kSumsPer> unit;
-#pragma unroll
-    for (int j = 0; j < kSumsPer; ++j) unit.Put(j, BitsOf(sum[j]));
-    StoreUnit(reinterpret_cast<std::byte*>(sums + i * stride), column, source.gradients.columns,
-              unit);
-  }
-}
-
-__global__ void __launch_bounds__(kThreads)
-    SumSquaresKernel(Rows rows, std::size_t count, float* out, RowShape shape) {
-  constexpr int kPer = 4;
-  const Group group = GroupOfThread(shape.lanes_log2);
-  for (WarpTurns turns(group); turns.first < count; turns.Next()) {
-    const std::byte* const row =
-        static_cast<const std::byte*>(rows.base) + turns.own * rows.stride_bytes;
-    TreeOfSquares<kPer> tree;
-    for (unsigned chunk = 0; chunk < shape.chunks; ++chunk) {
-      const unsigned column = (chunk * group.lanes + group.lane) * kPer;
-      const bool inside = turns.own < count && column < rows.columns;
-      float values[kPer];
-      LoadFloats(reinterpret_cast<const float*>(row) + column, inside ? rows.columns - column : 0,
-                 values);
-      tree.Add(group, values);
-    }
-    const float total = tree.Total(group);
-    if (group.lane == 0 && turns.own < count) out[turns.own] = total;
-  }
-}
-
 }  // namespace
 
 int ExpandBagsAsync(const std::uint32_t* offsets, std::size_t bag_count, std::size_t position_count,
@@ -269,27 +210,6 @@ int CountSlotsAsync(const DeviceGrouping& grouping, std::uint64_t* count, Stream
   return Launch(CountSlotsKernel, grid, stream, grouping, count);
 }
 
-int SegmentsBytes(std::size_t count, std::size_t* bytes) {
-  WorkspaceParts parts({});
-  parts.Take<std::uint32_t>(1);
-  std::size_t select_bytes = 0;
-  const int error = BoundariesBytes(count, &select_bytes);
-  *bytes = parts.used() + select_bytes;
-  return error;
-}
-
-int SegmentsAsync(const DeviceGrouping& grouping, Workspace workspace,
-                  const DeviceSegments& segments, StreamHandle stream) {
-  WorkspaceParts parts(workspace);
-  auto* const boundary_count = parts.Take<std::uint32_t>(1);
-  if (!parts.fits()) return cudaErrorInvalidValue;
-  const int error = BoundariesAsync({grouping.slots, grouping.count}, segments.offsets,
-                                    boundary_count, parts.Rest(), stream);
-  if (error != cudaSuccess) return error;
-  return Launch(NameSegmentsKernel, GridOfItems(grouping.count), stream, grouping, segments,
-                static_cast<const std::uint32_t*>(boundary_count));
-}
-
 std::size_t PartialSumsBytes(std::size_t count, std::uint32_t columns) {
   const std::size_t windows = (count + kPiece - 1) / kPiece;
   return count <= kPiece ? 0 : 2 * windows * ((columns + 7) / 8 * 8) * sizeof(float);
@@ -313,26 +233,6 @@ int MakeSumSource(const DeviceGrouping& grouping, const DeviceGradients& gradien
 int SumPiecesAsync(const SumSource& source, int per, StreamHandle stream) {
   if (source.grouping.count <= kPiece) return cudaSuccess;
   return per == 8 ? SumPiecesOf<8>(source, stream) : SumPiecesOf<4>(source, stream);
-}
-
-int SumSegmentsAsync(const DeviceGrouping& grouping, const DeviceSegments& segments,
-                     const DeviceGradients& gradients, Workspace partial_sums, float* sums,
-                     std::size_t stride, StreamHandle stream) {
-  SumSource source;
-  int error = MakeSumSource(grouping, gradients, partial_sums, kSumsPer, &source);
-  if (error != cudaSuccess || grouping.count == 0) return error;
-  error = SumPiecesAsync(source, kSumsPer, stream);
-  if (error != cudaSuccess) return error;
-  const RowShape shape = ShapeByChunks((gradients.columns + kSumsPer - 1) / kSumsPer);
-  const Grid grid = WithChunks(GridOfGroups(grouping.count, shape), shape);
-  return Launch(SumSegmentsKernel, grid, stream, source, segments, sums, stride, shape);
-}
-
-int RowSumSquaresAsync(const Rows& rows, std::size_t count, float* out, StreamHandle stream) {
-  if (rows.element != Element::kFloat32) return cudaErrorInvalidValue;
-  if (count == 0) return cudaSuccess;
-  const RowShape shape = ShapeByGroup((rows.columns + 3) / 4, 4);
-  return Launch(SumSquaresKernel, GridOfGroups(count, shape), stream, rows, count, out, shape);
 }
 
 }  // namespace embla::kernels::cuda

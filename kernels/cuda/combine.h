@@ -1,10 +1,6 @@
-// The CUDA twin of kernels/combine.h: a batch's positions by slot, and one sum per slot, added in
-// the order of kernels/combine.h. Contract of all verbs: launch.h.
-//
-//   GroupAsync        slots of a batch -> positions sorted by slot, stably
-//   SegmentsAsync     -> the unique slots, and where their positions begin
-//   SumSegmentsAsync  -> one fp32 row per unique slot
-// optimizer_step.h's UpdateAsync needs the first only, and stores no sums.
+// The CUDA twin of kernels/combine.h: a batch's positions by slot, for optimizer_step.h's
+// UpdateAsync, which sums each slot's gradients in the order of kernels/combine.h and stores no
+// sums. Contract of all verbs: launch.h.
 #pragma once
 
 #include <cstddef>
@@ -44,17 +40,6 @@ int GroupAsync(const std::uint32_t* slots, std::size_t count, std::uint32_t slot
 // *count += how many slots the grouping has, without kNoSlot.
 int CountSlotsAsync(const DeviceGrouping& grouping, std::uint64_t* count, StreamHandle stream);
 
-// The segments of a grouping, in the caller's memory.
-struct DeviceSegments {
-  std::uint32_t* slots = nullptr;    // Room for grouping.count: unique, ascending, no kNoSlot.
-  std::uint32_t* offsets = nullptr;  // Room for grouping.count + 2: segment i is positions
-                                     // [offsets[i], offsets[i + 1]).
-  std::uint32_t* count = nullptr;    // How many there are: known to the device only.
-};
-int SegmentsBytes(std::size_t count, std::size_t* bytes);
-int SegmentsAsync(const DeviceGrouping& grouping, Workspace workspace,
-                  const DeviceSegments& segments, StreamHandle stream);
-
 // The gradient of position p, as kernels::Gradients.
 struct DeviceGradients {
   Input rows;
@@ -64,16 +49,8 @@ struct DeviceGradients {
   float clip = 0.0f;                      // 0: not clipped.
 };
 
-// Host arithmetic: what SumSegmentsAsync and UpdateAsync need for partial sums of long segments,
+// Host arithmetic: what UpdateAsync needs for partial sums of long segments,
 // about 3 % of the gradients' size in fp32.
 std::size_t PartialSumsBytes(std::size_t count, std::uint32_t columns);
-
-// sums + i * stride = the sum of segment i, for all segments. stride >= columns, in floats.
-int SumSegmentsAsync(const DeviceGrouping& grouping, const DeviceSegments& segments,
-                     const DeviceGradients& gradients, Workspace partial_sums, float* sums,
-                     std::size_t stride, StreamHandle stream);
-
-// kernels::RowSumSquares of `count` rows. cudaErrorInvalidValue unless rows.element == kFloat32.
-int RowSumSquaresAsync(const Rows& rows, std::size_t count, float* out, StreamHandle stream);
 
 }  // namespace embla::kernels::cuda

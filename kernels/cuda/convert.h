@@ -13,8 +13,4 @@ namespace embla::kernels::cuda {
 int ConvertAsync(const Input& in, const Output& out, std::size_t row_count, std::uint32_t columns,
                  StreamHandle stream);
 
-// Sets *found to 1 when kernels::HasNonFinite holds, else leaves it. The caller clears it.
-int FindNonFiniteAsync(const Input& in, std::size_t row_count, std::uint32_t columns,
-                       std::uint32_t* found, StreamHandle stream);
-
 }  // namespace embla::kernels::cuda

@@ -28,7 +28,7 @@ int StepAsync(const StepParameters& parameters, const StepRows& rows, const Devi
               StreamHandle stream);
 
 // Sums duplicates and steps each touched row, in two launches and without storing the sums: the
-// bits of SumSegmentsAsync, then StepAsync. Positions of kNoSlot are left out.
+// bits of kernels::SumSegments, then StepAsync. Positions of kNoSlot are left out.
 //
 // Requires: gradients.columns == rows.weights.columns, and, for kRowwiseAdagrad, == rows.dim;
 // partial_sums has PartialSumsBytes(grouping.count, columns). cudaErrorInvalidValue otherwise.

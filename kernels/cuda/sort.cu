@@ -28,22 +28,6 @@ int RunSort(const SortPairs& pairs, void* memory, std::size_t* bytes, StreamHand
                                          BitsFor(pairs.key_max), StreamOf(stream));
 }
 
-struct IsBoundary {
-  SortedKeys sorted;
-  __device__ bool operator()(std::uint32_t i) const {
-    return i == 0 || i == sorted.count || sorted.keys[i] != sorted.keys[i - 1];
-  }
-};
-
-int RunSelect(const SortedKeys& sorted, std::uint32_t* boundaries, std::uint32_t* boundary_count,
-              Workspace* workspace, StreamHandle stream) {
-  ForgetEarlierErrors();
-  return cub::DeviceSelect::If(workspace->base, workspace->bytes,
-                               thrust::counting_iterator<std::uint32_t>(0), boundaries,
-                               boundary_count, static_cast<std::int64_t>(sorted.count) + 1,
-                               IsBoundary{sorted}, StreamOf(stream));
-}
-
 int RunFlagged(const std::uint8_t* flags, std::size_t count, std::uint32_t* indices,
                std::uint32_t* index_count, Workspace* workspace, StreamHandle stream) {
   ForgetEarlierErrors();
@@ -64,19 +48,6 @@ int SortBytes(std::size_t count, std::size_t* bytes) {
 
 int SortAsync(const SortPairs& pairs, Workspace workspace, StreamHandle stream) {
   return RunSort(pairs, NotNull(workspace.base), &workspace.bytes, stream);
-}
-
-int BoundariesBytes(std::size_t count, std::size_t* bytes) {
-  Workspace workspace;
-  const int error = RunSelect({nullptr, count}, nullptr, nullptr, &workspace, nullptr);
-  *bytes = workspace.bytes;
-  return error;
-}
-
-int BoundariesAsync(const SortedKeys& sorted, std::uint32_t* boundaries,
-                    std::uint32_t* boundary_count, Workspace workspace, StreamHandle stream) {
-  workspace.base = NotNull(workspace.base);
-  return RunSelect(sorted, boundaries, boundary_count, &workspace, stream);
 }
 
 int FlaggedBytes(std::size_t count, std::size_t* bytes) {

@@ -22,16 +22,6 @@ int SortBytes(std::size_t count, std::size_t* bytes);
 // Stable and ascending.
 int SortAsync(const SortPairs& pairs, Workspace workspace, StreamHandle stream);
 
-// Beginnings of the runs of equal keys, and `count`: i in [0, count] with i == 0, i == count, or
-// keys[i] != keys[i - 1]. Ascending; *boundary_count is how many there are.
-struct SortedKeys {
-  const std::uint32_t* keys = nullptr;
-  std::size_t count = 0;
-};
-int BoundariesBytes(std::size_t count, std::size_t* bytes);
-int BoundariesAsync(const SortedKeys& sorted, std::uint32_t* boundaries,
-                    std::uint32_t* boundary_count, Workspace workspace, StreamHandle stream);
-
 // The i in [0, count) whose flag is not 0, ascending; *index_count is how many there are.
 // Requires: count < 2^31.
 int FlaggedBytes(std::size_t count, std::size_t* bytes);

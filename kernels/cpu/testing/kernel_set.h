@@ -32,14 +32,23 @@ class KernelSet {
   virtual void DivideRows(const MutableRows& rows, std::span<const std::uint32_t> lengths) = 0;
   virtual void Convert(const Input& in, const Output& out, std::size_t row_count,
                        std::uint32_t columns) = 0;
-  virtual bool HasNonFinite(const Input& in, std::size_t row_count, std::uint32_t columns) = 0;
+  // Verbs that the kernels of GPUs do not have: a node looks before the GPU gets what it looks at,
+  // and its steps measure rows as they go.
+  virtual bool HasNonFinite(const Input&, std::size_t, std::uint32_t) { return Missing(); }
+  virtual void RowSumSquares(const Rows&, std::span<float>) { Missing(); }
+  virtual bool is_on_host() const { return true; }
   virtual void SumSegments(const Grouping& grouping, const Gradients& gradients, std::size_t first,
                            std::size_t last, std::span<float> sums, std::size_t stride) = 0;
-  virtual void RowSumSquares(const Rows& rows, std::span<float> out) = 0;
   virtual void Step(const StepParameters& parameters, const StepRows& rows,
                     const StepBatch& batch) = 0;
   virtual void Initialize(const InitParameters& parameters, const InitRows& rows,
                           std::size_t first_slot, std::size_t row_count) = 0;
+
+ private:
+  static bool Missing() {
+    ADD_FAILURE() << "GPUs have no such kernel";
+    return false;
+  }
 };
 
 struct KernelSetFactory {

@@ -24,13 +24,11 @@ void Sort(const SortPairs& pairs) {
   }
 }
 
-// Appends the i in [0, end) that are `chosen`.
-template <class Chosen>
-void Select(std::size_t end, const Chosen& chosen, std::uint32_t* indices,
-            std::uint32_t* index_count) {
+void SelectFlagged(const std::uint8_t* flags, std::size_t count, std::uint32_t* indices,
+                   std::uint32_t* index_count) {
   std::uint32_t found = 0;
-  for (std::uint32_t i = 0; i < end; ++i) {
-    if (chosen(i)) indices[found++] = i;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (flags[i] != 0) indices[found++] = i;
   }
   *index_count = found;
 }
@@ -48,22 +46,6 @@ int SortAsync(const SortPairs& pairs, Workspace workspace, StreamHandle) {
   return cudaSuccess;
 }
 
-int BoundariesBytes(std::size_t count, std::size_t* bytes) {
-  *bytes = count;
-  return 0;
-}
-
-int BoundariesAsync(const SortedKeys& sorted, std::uint32_t* boundaries,
-                    std::uint32_t* boundary_count, Workspace workspace, StreamHandle) {
-  if (workspace.bytes < sorted.count) return cudaErrorInvalidValue;
-  const auto begins = [sorted](std::uint32_t i) {
-    return i == 0 || i == sorted.count || sorted.keys[i] != sorted.keys[i - 1];
-  };
-  emulated::Queue([=] { Select(sorted.count + 1, begins, boundaries, boundary_count); },
-                  kSelectLaunches);
-  return cudaSuccess;
-}
-
 int FlaggedBytes(std::size_t count, std::size_t* bytes) {
   *bytes = count;
   return 0;
@@ -72,8 +54,7 @@ int FlaggedBytes(std::size_t count, std::size_t* bytes) {
 int FlaggedAsync(const std::uint8_t* flags, std::size_t count, std::uint32_t* indices,
                  std::uint32_t* index_count, Workspace workspace, StreamHandle) {
   if (workspace.bytes < count) return cudaErrorInvalidValue;
-  const auto flagged = [flags](std::uint32_t i) { return flags[i] != 0; };
-  emulated::Queue([=] { Select(count, flagged, indices, index_count); }, kSelectLaunches);
+  emulated::Queue([=] { SelectFlagged(flags, count, indices, index_count); }, kSelectLaunches);
   return cudaSuccess;
 }
 

@@ -54,6 +54,8 @@ std::vector<std::uint32_t> OffsetsOf(std::span<const std::uint32_t> lengths) {
 
 class DeviceKernels final : public KernelSet {
  public:
+  bool is_on_host() const override { return false; }
+
   void Gather(const Rows& rows, std::span<const std::uint32_t> slots, const Output& out,
               const PrefetchTuning&) override {
     const OnDevice table = TableOnDevice(rows.base, rows, SlotsEnd(slots));
@@ -101,17 +103,8 @@ class DeviceKernels final : public KernelSet {
     result.CopyTo(out.base);
   }
 
-  bool HasNonFinite(const Input& in, std::size_t row_count, std::uint32_t columns) override {
-    std::uint32_t found = 0;
-    const OnDevice source = InputOnDevice(in, row_count, columns);
-    const OnDevice device_found(&found, sizeof(found));
-    Done(cuda::FindNonFiniteAsync({source.data(), in.stride_bytes, in.element}, row_count, columns,
-                                  device_found.As<std::uint32_t>(), nullptr));
-    device_found.CopyTo(&found);
-    return found != 0;
-  }
-
-  // The grouping's ids become slots 0, 1, ...; their order is the same.
+  // The grouping's ids become slots 0, 1, ...; their order is the same. A step of SGD from zeros
+  // with learning rate -1 leaves a slot's sum.
   void SumSegments(const Grouping& grouping, const Gradients& gradients, std::size_t first,
                    std::size_t last, std::span<float> sums, std::size_t stride) override {
     const auto unique = static_cast<std::uint32_t>(grouping.ids.size());
@@ -121,30 +114,22 @@ class DeviceKernels final : public KernelSet {
     }
     const OnDevice device_slots(slots);
     const OnDevice positions(grouping.positions);
-    const OnDevice offsets(grouping.offsets);
-    const OnDevice count(&unique, sizeof(unique));
     const GradientsOnDevice on_device(gradients, grouping.positions.size());
     const std::size_t partial_bytes = cuda::PartialSumsBytes(slots.size(), gradients.columns);
     const OnDevice partials(nullptr, partial_bytes);
     std::vector<float> all(unique * stride);
     const OnDevice result(all);
-    Done(cuda::SumSegmentsAsync(
+    StepRows rows;
+    rows.weights = {result.data(), stride * sizeof(float), gradients.columns, Element::kFloat32};
+    rows.dim = gradients.columns;
+    Done(cuda::UpdateAsync(
+        {.rule = OptimizerKind::kSgd, .learning_rate = -1.0f}, rows,
         {device_slots.As<std::uint32_t>(), positions.As<std::uint32_t>(), slots.size(), unique},
-        {nullptr, offsets.As<std::uint32_t>(), count.As<std::uint32_t>()}, on_device.gradients,
-        {partials.data(), partial_bytes}, result.As<float>(), stride, nullptr));
+        on_device.gradients, /*step=*/1, {partials.data(), partial_bytes}, nullptr));
     result.CopyTo(all.data());
     for (std::size_t i = first; i < last; ++i) {
       std::copy_n(&all[i * stride], gradients.columns, &sums[(i - first) * stride]);
     }
-  }
-
-  void RowSumSquares(const Rows& rows, std::span<float> out) override {
-    const OnDevice table = TableOnDevice(rows.base, rows, out.size());
-    const OnDevice result(std::span<const float>{out});
-    Rows shape = rows;
-    shape.base = table.data();
-    Done(cuda::RowSumSquaresAsync(shape, out.size(), result.As<float>(), nullptr));
-    result.CopyTo(out.data());
   }
 
   void Step(const StepParameters& parameters, const StepRows& rows,
