@@ -34,6 +34,7 @@ struct Guards {
   bool acquire_waits = true;       // It serves on the source's word, not on what it holds.
   bool acquire_checks_cut = true;  // The source's word is about the very cut that it holds.
   bool cover_synced = true;        // It says that it is covered when its log is on disk.
+  bool promise_synced = true;      // So is what it promises of a move whose source is lost.
 
   // The coordinator and the record.
   bool compare_and_put = true;     // The record changes only from the value that was read.
@@ -75,6 +76,7 @@ inline constexpr std::array kGuardNames = {
     GuardName{"acquire_waits", &Guards::acquire_waits},
     GuardName{"acquire_checks_cut", &Guards::acquire_checks_cut},
     GuardName{"cover_synced", &Guards::cover_synced},
+    GuardName{"promise_synced", &Guards::promise_synced},
     GuardName{"compare_and_put", &Guards::compare_and_put},
     GuardName{"abort_asks_source", &Guards::abort_asks_source},
     GuardName{"facts_match_move", &Guards::facts_match_move},

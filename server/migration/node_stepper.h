@@ -65,7 +65,7 @@ class NodeStepper {
   void Unfreeze();
   bool IsComingStill(const UnitRecord& record);
   void PromiseNoRelease(MoveId move);
-  void AbortMove(MoveId move);
+  void AbortMove(MoveId move, bool is_synced);
   void PutAsideIfMoved(const UnitRecord& record);
   void TrimIfMovedOn(const UnitRecord& record);
   void Trim();

@@ -64,7 +64,7 @@ void NodeStepper::On(const PullEvent& event) {
     if (is_over || !Owns(unit())) return;
     // The target holds updates that this node lost: the copies cannot be made one again.
     for (const Lsn held : pull.held) {
-      if (held > durable().lsn) return AbortMove(pull.move);
+      if (held > durable().lsn) return AbortMove(pull.move, guards_.abort_synced);
     }
   }
   const std::uint32_t behind = SendChunksBehind(event);
@@ -174,7 +174,7 @@ void NodeStepper::On(const CancelEvent& event) {
   if (IsNewer(record, unit().seen)) unit().seen = record;
   const bool is_source = Owns(unit()) && record.source == context_.self &&
                          record.epoch == durable().epoch && record.move >= durable().min_move;
-  if (is_source) return AbortMove(record.move);
+  if (is_source) return AbortMove(record.move, guards_.abort_synced);
   if (IsComingStill(record)) return PromiseNoRelease(record.move);
   if (event.source_is_lost && record.target == context_.self) GiveUpImport(record);
   AnswerIfOver(record);
@@ -192,11 +192,11 @@ void NodeStepper::PromiseNoRelease(MoveId move) {
   Report(ReportKind::kAborted, move);
 }
 
-void NodeStepper::AbortMove(MoveId move) {
+void NodeStepper::AbortMove(MoveId move, bool is_synced) {
   Unfreeze();
   unit().reserving = MoveId{0};
   const bool has_room = durable().import.has_value();
-  if (guards_.abort_synced) {
+  if (is_synced) {
     has_room ? Log(DiscardRecord{move}) : Log(AbortRecord{move});
   } else {
     has_room ? ApplyUnlogged(DiscardRecord{move}) : ApplyUnlogged(AbortRecord{move});

@@ -172,7 +172,7 @@ void NodeStepper::GiveUpImport(const UnitRecord& record) {
     return;
   }
   if (Owns(unit())) return;
-  AbortMove(record.move);
+  AbortMove(record.move, guards_.promise_synced);
 }
 
 }  // namespace embla::detail

@@ -64,6 +64,7 @@ const RemovedGuard kRemovedGuards[] = {
     {"acquire_waits", &Guards::acquire_waits, Of(1, 0), false, kTwoWriters},
     {"acquire_checks_cut", &Guards::acquire_checks_cut, Of(1, 1), false, kLost},
     {"cover_synced", &Guards::cover_synced, Of(1, 0), false, kNobody},
+    {"promise_synced", &Guards::promise_synced, WithRestore(Of(1, 0)), false, kTwoWriters},
     {"compare_and_put", &Guards::compare_and_put, WithDeadlines(Of(1, 1)), false,
      "the record went back in time"},
     {"abort_asks_source", &Guards::abort_asks_source, WithDeadlines(Of(1, 0)), false, kTookPlace},
@@ -101,6 +102,17 @@ TEST_P(MigrationGuards, NothingBreaksWithIt) {
 
 INSTANTIATE_TEST_SUITE_P(Each, MigrationGuards, testing::ValuesIn(kRemovedGuards),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// No step of the protocol acknowledges, so there is no guard for it.
+TEST(MigrationRules, AnUpdateThatIsAcknowledgedBeforeItsRecordIsSyncedIsLost) {
+  ModelConfig config = WithTailLoss(WithoutCrashes(Of(1, 1)));
+  EXPECT_FALSE(Search(config).counterexample.has_value());
+  config.acks_at_once = true;
+  const SearchResult result = Search(config);
+  std::printf("acknowledged at once: %s\n", ToString(result).c_str());
+  ASSERT_TRUE(result.counterexample.has_value());
+  EXPECT_EQ(result.counterexample->why, kLost);
+}
 
 TEST(MigrationGuardsList, EveryGuardIsRemovedOnce) {
   ASSERT_EQ(std::size(kRemovedGuards), kGuardNames.size());

@@ -139,7 +139,8 @@ void Model::TakeUpdate(UnitWorld& unit, int node, int update) {
 void Model::Acknowledge(UnitWorld& unit, int node, int update) {
   NodeWorld& at = unit.nodes[node];
   const auto bit = static_cast<std::uint8_t>(1 << update);
-  std::uint8_t& told = (at.unsynced & bit) != 0 ? at.waiting : unit.acked;
+  const bool waits = (at.unsynced & bit) != 0 && !config_.acks_at_once;
+  std::uint8_t& told = waits ? at.waiting : unit.acked;
   told |= bit;
 }
 

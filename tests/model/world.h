@@ -46,6 +46,9 @@ struct ModelConfig {
   // Updates are acknowledged when their records are synced, and so many times, all units counted
   // apart, a node dies with the records that are not. 0: the record of an update syncs the log.
   int tail_losses = 0;
+  // Updates are acknowledged when their rows are written, whatever of the log is synced. What
+  // acknowledges, and waits, is no step of the protocol: this is for a test of the checker.
+  bool acks_at_once = false;
   // The coordinator is dead as long as a unit is frozen or handed over; who knows what the record
   // would say is not asked at the end.
   bool coordinator_dies = false;

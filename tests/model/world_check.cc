@@ -100,7 +100,8 @@ std::optional<std::string> Model::ViolationOf(const UnitWorld& unit) const {
   if (is_settled && Owns(owner.state) && owner.changed_for != unit.within) {
     return "the rows are on another device than the record says";
   }
-  const bool logs_all = config_.guards.release_synced && config_.guards.abort_synced;
+  const Guards& guards = config_.guards;
+  const bool logs_all = guards.release_synced && guards.abort_synced && guards.promise_synced;
   for (const NodeWorld& node : unit.nodes) {
     if (logs_all && node.logged != node.state.durable)
       return "replaying the log yields another state";
