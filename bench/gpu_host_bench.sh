@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# How much of its host's processors does a node with a GPU need for updates, or for lookups? One
-# cluster of one node for each way, asked in turns by embla-bench. The GPUs do nothing
-# (embla-shard-idle-gpus), so what remains is the host's work: receiving, checks, slots of ids,
-# memory that the link reads.
+# How much of its host's processors does a node with a GPU need for updates? One cluster of one node
+# for each way, asked in turns by embla-bench. The GPUs do nothing (embla-shard-idle-gpus), so what
+# remains is the host's work: receiving, checks, slots of ids, memory that the link reads.
 #
 #   bench/gpu_host_bench.sh [BUILD]        default: build/release, with EMBLA_BENCHMARKS
 #
@@ -12,9 +11,7 @@
 #   cpu        beside it: a node without GPUs, which sums and steps
 #
 # EMBLA_BEFORE: a bin directory of an older build whose embla-shard has such GPUs, too; one more
-# kind. EMBLA_IDS: of a request (65536). EMBLA_REQUESTS: per turn (200). EMBLA_ROUNDS: turns (5).
-# EMBLA_BAG: ids that are pooled (1). EMBLA_WIRE: format of rows and gradients (fp32).
-# EMBLA_UPDATE_SHARE: 0 for lookups (1).
+# kind. EMBLA_IDS: of an update (65536). EMBLA_REQUESTS: per turn (200). EMBLA_ROUNDS: turns (5).
 set -euo pipefail
 export LC_ALL=C
 
@@ -51,8 +48,7 @@ turn() {
   local before rows
   before="$(cpu_ticks "$1")"
   rows="$("${bin_of["$1"]}/embla-bench" --coordinator "$(address "$1" listen)" \
-    --admin "$(address "$1" admin)" --update-share "${EMBLA_UPDATE_SHARE:-1}" --no-combine \
-    --bag "${EMBLA_BAG:-1}" --wire "${EMBLA_WIRE:-fp32}" --ids "$ids" --in-flight 4 \
+    --admin "$(address "$1" admin)" --update-share 1 --no-combine --ids "$ids" --in-flight 4 \
     --rounds 1 --requests "$requests" --no-ceilings -o json |
     sed -n 's/.*"rows_per_second": \([0-9.e+]*\).*/\1/p' | head -n 1)"
   awk -v r="$rows" -v t="$(($(cpu_ticks "$1") - before))" -v hz="$(getconf CLK_TCK)" \
