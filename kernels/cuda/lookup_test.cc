@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "kernels/cpu/testing/test_rows.h"
+#include "kernels/cuda/convert.h"
 #include "kernels/cuda/initialize.h"
 #include "kernels/cuda/optimizer_step.h"
 #include "kernels/cuda/testing/device_memory.h"
@@ -47,6 +48,64 @@ TEST_F(CudaLookup, MeansEqualSumsDividedByTheirLengths) {
     ASSERT_EQ(PoolAsync(rows, bags, {out.data(), shape.stride_bytes, shape.element}, nullptr), 0);
     out.CopyTo(got.data());
     EXPECT_TRUE(SameRows(got, want, shape, columns));
+  }
+}
+
+TEST_F(CudaLookup, BagsOfRowsAtOddAddressesAreSummedLikeAlignedOnes) {
+  TestRandom random(5);
+  const std::vector<std::uint32_t> lengths = {2, 0, 1, 5};
+  const std::vector<std::uint32_t> offsets = {0, 2, 2, 3, 8};
+  for (const Element element : kWeightElements) {
+    const TestTable table(random, element, kTestRows, 24);
+    const auto slots = random.Slots(offsets.back(), kTestRows);
+    Rows rows = table.rows();
+    rows.base = table.bytes().data() + 5 * ElementBytes(element);
+    rows.columns = 19;
+    const Output shape{nullptr, rows.columns * 4, Element::kFloat32};
+    ShiftedBytes got(lengths.size() * shape.stride_bytes, 0);
+    ShiftedBytes want(got.size(), 0);
+    reference::Pool(rows, {slots, lengths, nullptr},
+                    {want.data(), shape.stride_bytes, shape.element});
+    const OnDevice device_table(table.bytes());
+    const OnDevice device_slots(slots);
+    const OnDevice device_offsets(offsets);
+    const OnDevice out(got.data(), got.size());
+    rows.base = device_table.data() + 5 * ElementBytes(element);
+    const DeviceBags bags{device_slots.As<std::uint32_t>(), device_offsets.As<std::uint32_t>(),
+                          nullptr, lengths.size()};
+    ASSERT_EQ(PoolAsync(rows, bags, {out.data(), shape.stride_bytes, shape.element}, nullptr), 0);
+    out.CopyTo(got.data());
+    EXPECT_TRUE(SameRows(got, want, shape, rows.columns));
+  }
+}
+
+// Codes move four at a time where columns and addresses allow it, and else one by one.
+TEST_F(CudaLookup, QuantizedRowsAreConvertedAtAnyAddress) {
+  TestRandom random(6);
+  constexpr std::size_t kRows = 21;
+  for (const Element element : kWireElements) {
+    for (const std::uint32_t columns : {7u, 16u}) {
+      for (const std::size_t shift : {0u, 1u}) {
+        const std::size_t stride = RowBytes(Element::kInt8Rowwise, columns);
+        ShiftedBytes in(kRows * stride, shift);
+        for (std::size_t r = 0; r < kRows; ++r) {
+          reference::EncodeRow(random.Values(columns), Element::kInt8Rowwise,
+                               in.data() + r * stride);
+        }
+        const Output shape{nullptr, RowBytes(element, columns), element};
+        ShiftedBytes got(kRows * shape.stride_bytes, 0);
+        ShiftedBytes want(got.size(), 0);
+        reference::Convert({in.data(), stride, Element::kInt8Rowwise},
+                           {want.data(), shape.stride_bytes, element}, kRows, columns);
+        const OnDevice device_in(in.data(), in.size());
+        const OnDevice out(got.data(), got.size());
+        ASSERT_EQ(ConvertAsync({device_in.data(), stride, Element::kInt8Rowwise},
+                               {out.data(), shape.stride_bytes, element}, kRows, columns, nullptr),
+                  0);
+        out.CopyTo(got.data());
+        EXPECT_TRUE(SameRows(got, want, shape, columns)) << columns << " columns, shift " << shift;
+      }
+    }
   }
 }
 
