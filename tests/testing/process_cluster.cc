@@ -229,8 +229,8 @@ absl::Status ProcessCluster::StartNode(int node, const std::vector<std::string>&
                                    ports};
   if (options_.journals) {
     argv.insert(argv.end(), {"--data-dir", data_dir(node)});
-  } else {
-    argv.push_back("--accept-loss");  // Tests mean it when they end such a process.
+  } else if (options_.accepts_loss) {
+    argv.push_back("--accept-loss");
   }
   if (std::ranges::find(more, "--tls-cert") == more.end()) AddTlsFlags(argv, Role::kNode, name);
   argv.insert(argv.end(), options_.shard_flags.begin(), options_.shard_flags.end());

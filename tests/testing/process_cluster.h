@@ -62,6 +62,8 @@ class ProcessCluster {
     // admin "admin". Null: plaintext.
     const TestAuthority* authority = nullptr;
     bool journals = false;  // Every node has a data directory, which outlives its process.
+    // Without journals: a restart means that a node's rows are lost, and is let in.
+    bool accepts_loss = true;
     // By node: EMBLA_FAILPOINTS (core/base/failpoint.h) of each of its processes.
     std::map<int, std::string> failpoints = {};
     // Nodes with failpoints are embla-shard-damaged (core/base/planted_damage.h).
