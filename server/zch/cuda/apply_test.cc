@@ -80,6 +80,7 @@ class CudaApplyRandom : public CudaApply, public ::testing::WithParamInterface<C
     SlotMapOptions options = SmallOptions(policy);
     options.admission = admission;
     options.admission_probability = 0.4;
+    if (admission == Admission::kCount) options.admission_count = 2;
     options.seed = seed_;
     options.reserved_lanes = reserved;
     options.distance_exponent = reserved == 0 ? 1 : 2;
@@ -179,6 +180,10 @@ INSTANTIATE_TEST_SUITE_P(All, CudaApplyRandom,
                                             ::testing::Values(Admission::kAll,
                                                               Admission::kProbability),
                                             ::testing::Values(0u, 20u)));
+INSTANTIATE_TEST_SUITE_P(Counted, CudaApplyRandom,
+                         ::testing::Combine(::testing::Values(Policy::kLru, Policy::kDistanceLfu),
+                                            ::testing::Values(Admission::kCount),
+                                            ::testing::Values(20u)));
 
 TEST_F(CudaApply, AGroupTakesItsLanesAndRefusesTheRest) {
   for (const std::uint32_t reserved : {0u, 3u, 63u}) {

@@ -14,6 +14,7 @@
 #include "kernels/cuda/testing/device_memory.h"
 #include "kernels/cuda/testing/recording.h"
 #include "server/zch/bucket_block.h"
+#include "server/zch/candidate_block.h"
 #include "server/zch/cuda/apply.h"
 #include "server/zch/cuda/sweep.h"
 #include "server/zch/slot_map.h"
@@ -29,6 +30,7 @@ class DeviceTable {
         states_(options.buckets, BucketState(options.eviction_history)),
         groups_(nullptr, GroupBytes() * options.buckets + kAlignment),
         device_held_(nullptr, options.buckets),
+        candidates_(std::vector<std::byte>(CandidateBytes() * options.buckets)),
         collisions_avoided_(std::vector<std::uint64_t>{0}) {
     Upload();
   }
@@ -37,6 +39,7 @@ class DeviceTable {
   void AddBucket(std::uint32_t bucket) {
     const std::vector<SlotGroup> empty(options_.groups_per_bucket());
     SetBucket(bucket, std::as_bytes(std::span(empty)), BucketState(options_.eviction_history));
+    SetCandidates(bucket, std::vector<std::byte>(CandidateBytes()));
   }
   void RemoveBucket(std::uint32_t bucket) {
     held_[bucket] = 0;
@@ -46,12 +49,21 @@ class DeviceTable {
   void ImportBucket(std::span<const std::byte> bytes) {
     auto block = DecodeBucket(options_, bytes);
     ASSERT_THAT(block, testing::IsOk());
+    if (CandidateBytes() > 0) {
+      SetCandidates(block->bucket,
+                    EncodeCandidates(CandidateLayoutOf(options_), block->state.candidates));
+    }
     SetBucket(block->bucket, block->groups, std::move(block->state));
   }
   std::vector<std::byte> ExportBucket(std::uint32_t bucket) const {
     std::vector<SlotGroup> groups(options_.groups_per_bucket());
     kernels::cuda::CopyToHost(groups.data(), BucketAt(bucket), GroupBytes());
     BucketState state = states_[bucket];
+    if (CandidateBytes() > 0) {
+      std::vector<std::byte> waiting(CandidateBytes());
+      kernels::cuda::CopyToHost(waiting.data(), CandidatesAt(bucket), waiting.size());
+      state.candidates = DecodeCandidates(CandidateLayoutOf(options_), waiting);
+    }
     for (const SlotGroup& group : groups) {
       state.residents += kLanes - std::count(group.tags, group.tags + kLanes, 0);
     }
@@ -126,8 +138,14 @@ class DeviceTable {
   std::size_t launches() const { return launches_; }
 
   cuda::DeviceGroups groups() const {
-    return {BucketAt(0), device_held_.As<std::uint8_t>(), options_.buckets,
-            options_.groups_per_bucket(), options_.reserved_lanes};
+    return {BucketAt(0),
+            device_held_.As<std::uint8_t>(),
+            options_.buckets,
+            options_.groups_per_bucket(),
+            options_.reserved_lanes,
+            0,
+            {CandidateBytes() == 0 ? nullptr : candidates_.data(), CandidateLayoutOf(options_),
+             options_.candidates_per_bucket()}};
   }
 
  private:
@@ -138,6 +156,16 @@ class DeviceTable {
     const auto address = reinterpret_cast<std::uintptr_t>(groups_.data());
     return groups_.data() + (kAlignment - address % kAlignment) % kAlignment +
            bucket * GroupBytes();
+  }
+  // The block of the ids that wait for a slot of the bucket; there is one with admission by count.
+  std::size_t CandidateBytes() const { return CandidateLayoutOf(options_).bytes(); }
+  std::byte* CandidatesAt(std::uint32_t bucket) const {
+    return candidates_.data() + bucket * CandidateBytes();
+  }
+  void SetCandidates(std::uint32_t bucket, const std::vector<std::byte>& block) {
+    if (!block.empty()) {
+      kernels::cuda::CopyToDevice(CandidatesAt(bucket), block.data(), block.size());
+    }
   }
   void Upload() { kernels::cuda::CopyToDevice(device_held_.data(), held_.data(), held_.size()); }
   void SetBucket(std::uint32_t bucket, std::span<const std::byte> groups, BucketState state) {
@@ -179,6 +207,7 @@ class DeviceTable {
   std::vector<BucketState> states_;  // Histories; residents are 0.
   kernels::cuda::OnDevice groups_;
   kernels::cuda::OnDevice device_held_;
+  kernels::cuda::OnDevice candidates_;
   kernels::cuda::OnDevice collisions_avoided_;
   Statistics statistics_;
   std::size_t launches_ = 0;

@@ -26,7 +26,7 @@ class WaitingIds {
         most_(groups.candidates.most),
         block_(groups.candidates.blocks +
                (bucket - groups.first_group / groups.groups_per_bucket) * layout_.bytes()),
-        size_(FromThread0(device::Load<std::uint32_t>(block_ + layout_.size_at()))) {}
+        size_(OfThread0(block_ + layout_.size_at())) {}
 
   // Place where an id waits; lane < 0: it does not, and count is 0.
   struct Found {
@@ -43,7 +43,7 @@ class WaitingIds {
         const unsigned lane = device::FirstBit(having) - 1;
         return {line, static_cast<int>(lane), device::FromLane(warp_, count, lane)};
       }
-      if (FromThread0(device::Load<std::uint32_t>(PassedAt(line))) == 0) break;
+      if (OfThread0(PassedAt(line)) == 0) break;
       line = After(line);
     }
     return {};
@@ -92,8 +92,9 @@ class WaitingIds {
   __device__ __forceinline__ std::int64_t IdIn(std::uint32_t line) const {
     return static_cast<std::int64_t>(device::Load<unsigned long long>(IdOfPlaceAt(line)));
   }
-  __device__ __forceinline__ std::uint32_t FromThread0(std::uint32_t value) const {
-    return device::FromLane(warp_, value, 0);
+  // What only thread 0 writes, and reads.
+  __device__ __forceinline__ std::uint32_t OfThread0(const std::byte* at) const {
+    return device::FromLane(warp_, warp_.lane == 0 ? device::Load<std::uint32_t>(at) : 0, 0);
   }
   __device__ __forceinline__ std::uint32_t After(std::uint32_t line) const {
     return line + 1 == layout_.lines ? 0 : line + 1;
