@@ -286,6 +286,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 }
 
 absl::Status ReadFileInto(const std::string& path, std::string& content) {
+  if (!Failpoint("file.read").ok()) return FileError("read", path, EIO);
   const int descriptor = OpenDescriptor(path, O_RDONLY);
   if (descriptor < 0) return FileError("open", path, errno);
   struct stat info = {};
@@ -313,6 +314,7 @@ absl::Status ReadFileInto(const std::string& path, std::string& content) {
 }
 
 absl::StatusOr<std::string> ReadFileBegin(const std::string& path, std::size_t bytes) {
+  if (!Failpoint("file.read").ok()) return FileError("read", path, EIO);
   const FileDescriptor file(OpenDescriptor(path, O_RDONLY));
   if (!file.is_open()) return FileError("open", path, errno);
   std::string content(bytes, '\0');

@@ -1,7 +1,7 @@
 // Files whose content must survive a crash. Errors carry the path and errno's text: NotFound,
 // PermissionDenied, ResourceExhausted (no space), else Unavailable.
-// Failpoints: file.open, file.write (writes the first half, then fails), file.sync, file.truncate,
-// file.rename, file.dir_sync.
+// Failpoints: file.open, file.read, file.write (writes the first half, then fails), file.sync,
+// file.truncate, file.rename, file.dir_sync.
 #pragma once
 
 #include <cstddef>

@@ -24,7 +24,7 @@ absl::Status AtRecord(LogLsn lsn, absl::StatusCode code, const absl::Status& sta
 
 }  // namespace
 
-absl::Status JournalPlayer::Begin(SnapshotChain snapshots, std::set<std::uint64_t>& damaged) {
+absl::Status JournalPlayer::Begin(SnapshotChain snapshots, DamagedSnapshots& damaged) {
   SnapshotHead& head = snapshots.back()->head();
   EMBLA_RETURN_IF_ERROR(node_.images().Begin(head.image));
   for (const RestoredUnit& unit : head.units) EMBLA_RETURN_IF_ERROR(MakeRoom(unit));
@@ -65,7 +65,11 @@ absl::Status JournalPlayer::WriteRows(std::uint64_t position) {
 
 absl::StatusOr<SnapshotReader::Rows*> JournalPlayer::FrontOf(SnapshotReader& snapshot) {
   absl::StatusOr<SnapshotReader::Rows*> rows = snapshot.Front();
-  if (absl::IsDataLoss(rows.status())) damaged_->insert(snapshot.head().record.number);
+  // A bad sector is damage like any other: the snapshots before this one do without it.
+  if (absl::IsDataLoss(rows.status()) || absl::IsUnavailable(rows.status())) {
+    damaged_->numbers.insert(snapshot.head().record.number);
+    damaged_->why.Update(rows.status());
+  }
   return rows;
 }
 

@@ -38,7 +38,7 @@ class JournalPlayer {
   // of the last one on follow. Its rows are written where they were read, after those of the
   // others. A snapshot whose rows prove damaged is added to `damaged`, which outlives this object:
   // the error that Play or Finish returns then is not of the journal.
-  absl::Status Begin(SnapshotChain snapshots, std::set<std::uint64_t>& damaged);
+  absl::Status Begin(SnapshotChain snapshots, DamagedSnapshots& damaged);
 
   // The next record. Errors, after which the player is of no use, name the record:
   //   DataLoss            it does not fit those before it
@@ -97,8 +97,8 @@ class JournalPlayer {
 
   ShardNode& node_;  // Not owned; outlives this object.
   const std::size_t ahead_bytes_max_;
-  SnapshotChain snapshots_;                     // With rows that are not written yet.
-  std::set<std::uint64_t>* damaged_ = nullptr;  // Not owned.
+  SnapshotChain snapshots_;              // With rows that are not written yet.
+  DamagedSnapshots* damaged_ = nullptr;  // Not owned.
   // Rows of ZCH tables of which the last snapshot may have some. The ids there are not those by
   // which updates were decided: an update could change a row that nothing changed.
   std::map<TableId, RowIntervals> awaited_;

@@ -35,6 +35,13 @@ MeteredStorage::Meters MetersOf(Metrics* metrics, RecoveryProgress& progress) {
   return meters;
 }
 
+// The error of a start. Records that nobody has any more were in a snapshot that `damaged` names.
+absl::Status WithCause(const absl::Status& status, const absl::Status& damaged) {
+  if (!absl::IsDataLoss(status) || damaged.ok()) return status;
+  return absl::DataLossError(
+      absl::StrCat(status.message(), "; a snapshot cannot be read: ", damaged.message()));
+}
+
 // The size that a file of this process may have (ulimit -f). A segment that ends before it has room
 // for every record that was accepted. The lower bound is the smallest segment that a log takes.
 std::uint64_t FileBytesMax() {
@@ -64,22 +71,23 @@ void NodeJournal::CountRecovery() {
 absl::StatusOr<NodeJournal::Opened> NodeJournal::Open(LogStorage& storage,
                                                       const NodeJournalOptions& options,
                                                       MakeNode make_node) {
-  std::set<std::uint64_t> damaged;
+  DamagedSnapshots damaged;
   while (true) {
-    const std::size_t known = damaged.size();
+    const std::size_t known = damaged.numbers.size();
     EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<ShardNode> node, make_node());
     absl::StatusOr<std::unique_ptr<NodeJournal>> journal =
         Recover(storage, options, *node, damaged);
     if (journal.ok()) return Opened{*std::move(journal), std::move(node)};
-    if (damaged.size() == known) return journal.status();
+    if (damaged.numbers.size() == known) return WithCause(journal.status(), damaged.why);
     LogError("journal",
              "a snapshot is damaged, starting again without it: ", journal.status().message());
   }
 }
 
-absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Recover(
-    LogStorage& storage, const NodeJournalOptions& options, ShardNode& node,
-    std::set<std::uint64_t>& damaged) {
+absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Recover(LogStorage& storage,
+                                                                  const NodeJournalOptions& options,
+                                                                  ShardNode& node,
+                                                                  DamagedSnapshots& damaged) {
   const absl::Time start = Clock::Real().Now();
   NodeLogOptions log = options.log;
   log.accepted_is_final = true;  // Rows are updated before their record is written.

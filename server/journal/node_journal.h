@@ -62,7 +62,8 @@ class NodeJournal final : public Journal, public MoveLog {
   // snapshot that proves damaged while its rows are written spoils the node: another one is made
   // what the snapshots before it and the log say. `storage` is not owned, and outlives the journal.
   // Errors: those of `make_node` and NodeLog::Open; DataLoss (a record that does not fit those
-  // before it); FailedPrecondition (of a newer program, or of a node with other devices);
+  // before it; or a snapshot cannot be read, and nothing is there to go on from without it);
+  // FailedPrecondition (of a newer program, or of a node with other devices);
   // ResourceExhausted (less memory than before).
   static absl::StatusOr<Opened> Open(LogStorage& storage, const NodeJournalOptions& options,
                                      MakeNode make_node);
@@ -108,7 +109,7 @@ class NodeJournal final : public Journal, public MoveLog {
   static absl::StatusOr<std::unique_ptr<NodeJournal>> Recover(LogStorage& storage,
                                                               const NodeJournalOptions& options,
                                                               ShardNode& node,
-                                                              std::set<std::uint64_t>& damaged);
+                                                              DamagedSnapshots& damaged);
   void CountRecovery();
   absl::Status MakeSnapshots(LogStorage& storage, const NodeLogOptions& log, ShardNode& node);
   absl::Status AppendPlan(const InstalledPlan& installed, Done done);

@@ -337,18 +337,18 @@ absl::StatusOr<SnapshotReader::Rows*> SnapshotReader::Front() {
   }
 }
 
-absl::StatusOr<SnapshotChain> OpenSnapshots(LogStorage& directory,
-                                            const std::set<std::uint64_t>& damaged) {
+absl::StatusOr<SnapshotChain> OpenSnapshots(LogStorage& directory, DamagedSnapshots& damaged) {
   EMBLA_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers,
                          SnapshotStorage::List(directory));
   SnapshotChain chain;
   for (const std::uint64_t number : numbers) {
-    if (damaged.contains(number)) continue;
+    if (damaged.numbers.contains(number)) continue;
     absl::StatusOr<std::unique_ptr<SnapshotReader>> snapshot =
         SnapshotReader::Open(directory, number);
     if (absl::IsFailedPrecondition(snapshot.status())) return snapshot.status();
     if (absl::IsNotFound(snapshot.status())) continue;
     if (!snapshot.ok()) {
+      damaged.why.Update(snapshot.status());
       LogError("journal", "a snapshot cannot be read number=", number,
                " reason=", snapshot.status().message());
       continue;

@@ -160,8 +160,13 @@ class SnapshotReader {
 // one before; none: nothing is whole. Where a snapshot is damaged, which is logged, the chain ends
 // before it.
 using SnapshotChain = std::vector<std::unique_ptr<SnapshotReader>>;
-// The newest chain, of snapshots that are not among the `damaged` ones.
-absl::StatusOr<SnapshotChain> OpenSnapshots(LogStorage& directory,
-                                            const std::set<std::uint64_t>& damaged = {});
+// Snapshots whose files are damaged, or that the disk does not give back.
+struct DamagedSnapshots {
+  std::set<std::uint64_t> numbers;  // Not to be opened again.
+  absl::Status why;                 // The first error.
+};
+// The newest chain, of snapshots that are not among the `damaged` ones. An error of another one is
+// added to these.
+absl::StatusOr<SnapshotChain> OpenSnapshots(LogStorage& directory, DamagedSnapshots& damaged);
 
 }  // namespace embla

@@ -22,6 +22,7 @@ namespace embla::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A base and two snapshots of changes, each a little after the one before.
 TEST_F(SnapshotsTest, AStartGoesOnFromTheSnapshotBeforeADamagedOne) {
@@ -99,6 +100,119 @@ TEST_F(SnapshotsTest, ASnapshotThatFindsNoRoomLeavesEverythingAsItWas) {
   KillAndStart();
   EXPECT_EQ(Rows(), expected);
   ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+}
+
+// The older snapshot stays in force, and the node serves on: only where it was the journal's write
+// that failed it takes no updates any more.
+TEST_F(SnapshotsTest, AWriteErrorOfASnapshotLeavesTheOneBeforeInForce) {
+  options_.journal.snapshots.changes_share = 10;
+  bool is_taken = false;
+  int served_on = 0;
+  int log_broken = 0;
+  for (std::uint64_t operation = 1; !is_taken && !HasFailure(); ++operation) {
+    SCOPED_TRACE(operation);
+    Start(/*rows=*/600);
+    ASSERT_THAT(AddOne(0, 600), IsOk());
+    ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+    ASSERT_THAT(AddOne(0, 600), IsOk());
+    const std::vector<NodeRows> expected = Rows();
+    subject_->disk().FailAt(operation, DiskFault::kError);
+    const absl::Status taken = subject_->TakeSnapshot();
+    is_taken = taken.ok();
+    if (is_taken) break;
+    EXPECT_TRUE(absl::IsUnavailable(taken)) << taken;
+    KillAndStart();
+    EXPECT_EQ(Rows(), expected);
+    const bool was_published = subject_->journal().recovery().snapshot == 2;
+    EXPECT_TRUE(was_published || subject_->journal().recovery().snapshot == 1);
+    // The same again, and the process lives.
+    Start(/*rows=*/600);
+    ASSERT_THAT(AddOne(0, 600), IsOk());
+    ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+    ASSERT_THAT(AddOne(0, 600), IsOk());
+    subject_->disk().FailAt(operation, DiskFault::kError);
+    ASSERT_TRUE(absl::IsUnavailable(subject_->TakeSnapshot()));
+    EXPECT_EQ(Rows(), expected);
+    if (!AddOne(0, 10).ok()) {
+      ++log_broken;
+      continue;
+    }
+    ++served_on;
+    ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+    const std::vector<NodeRows> after = Rows();
+    KillAndStart();
+    EXPECT_EQ(Rows(), after);
+  }
+  EXPECT_GT(served_on, 5);
+  EXPECT_LT(log_broken, served_on);
+}
+
+// Every read of a start fails once, as on a bad sector: the start goes on from what else is there,
+// with all rows, or is refused and names the file; and nothing is lost for the next one.
+TEST_F(SnapshotsTest, AReadThatFailsLosesNothing) {
+  options_.journal.snapshots.changes_share = 10;
+  Start(/*rows=*/2000);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 3; ++i) ASSERT_THAT(AddOne(round * 300 + i * 400, 700), IsOk());
+    ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+  }
+  ASSERT_THAT(AddOne(500, 800), IsOk());
+  const std::vector<NodeRows> expected = Rows();
+  subject_->Kill();
+  std::map<std::string, std::string> whole;
+  for (const std::string& file : Files()) {
+    whole[file] = *subject_->disk().Read(file);
+  }
+  int went_on = 0;
+  int refused = 0;
+  for (std::uint64_t read = 1;; ++read) {
+    SCOPED_TRACE(read);
+    for (const std::string& file : Files()) {
+      if (whole.contains(file)) continue;
+      ASSERT_THAT(subject_->disk().Remove(file), IsOk());
+    }
+    for (const auto& [name, content] : whole) subject_->disk().Overwrite(name, content);
+    subject_->disk().FailReadAt(read);
+    const absl::Status started = subject_->TryStart();
+    const bool has_failed = subject_->disk().reads() >= read;
+    subject_->disk().FailReadAt(0);
+    if (started.ok()) {
+      EXPECT_EQ(Rows(), expected);
+      ++went_on;
+    } else {
+      EXPECT_THAT(started.message(), HasSubstr("cannot read simulated file "));
+      ++refused;
+    }
+    subject_->Kill();
+    subject_->Start();
+    ASSERT_EQ(Rows(), expected);
+    subject_->Kill();
+    if (!has_failed) break;
+  }
+  EXPECT_GT(went_on, 1);
+  EXPECT_GT(refused, 1);
+}
+
+// Without another snapshot to go on from, a start names the file that the disk does not give back.
+TEST_F(SnapshotsTest, AReadThatFailsOfTheOnlySnapshotIsNamed) {
+  Start(/*rows=*/600);
+  ASSERT_THAT(AddOne(0, 600), IsOk());
+  ASSERT_THAT(subject_->TakeSnapshot(), IsOk());
+  ASSERT_THAT(AddOne(0, 600), IsOk());
+  const std::vector<NodeRows> expected = Rows();
+  subject_->Kill();
+  for (std::uint64_t read = 1; !HasFailure(); ++read) {
+    SCOPED_TRACE(read);
+    subject_->disk().FailReadAt(read);
+    const absl::Status started = subject_->TryStart();
+    const bool has_failed = subject_->disk().reads() >= read;
+    subject_->disk().FailReadAt(0);
+    if (!has_failed) break;
+    EXPECT_THAT(started, Not(IsOk()));
+    EXPECT_THAT(started.message(), HasSubstr("cannot read simulated file "));
+  }
+  subject_->Start();
+  EXPECT_EQ(Rows(), expected);
 }
 
 TEST_F(SnapshotsTest, AChainEndsBeforeASnapshotThatIsMissing) {

@@ -28,6 +28,15 @@ absl::Status StorageError(std::string_view verb, const std::string& path, int er
                                    std::error_code(error, std::generic_category()).message()));
 }
 
+// Says what to do when a disk does not give back what it has.
+absl::Status WithAdvice(const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return status;
+  return absl::UnavailableError(
+      absl::StrCat(status.message(),
+                   "; look at the disk and start again: if the file cannot be read then, "
+                   "restore the directory from a copy (docs/runbook.md)"));
+}
+
 // Takes room for the first `bytes` of `path` without changing its size. A file system that cannot
 // do this (ENOTSUP) finds out at the write that it is full, which the log survives too.
 absl::Status Reserve(const std::string& path, std::uint64_t bytes) {
@@ -166,7 +175,14 @@ absl::StatusOr<std::vector<std::string>> DirectoryLogStorage::List() const {
 }
 
 absl::Status DirectoryLogStorage::ReadInto(const std::string& name, std::string& content) const {
-  return ReadFileInto(PathOf(name), content);
+  return WithAdvice(ReadFileInto(PathOf(name), content));
+}
+
+absl::StatusOr<std::string> DirectoryLogStorage::ReadBegin(const std::string& name,
+                                                           std::size_t bytes) const {
+  absl::StatusOr<std::string> content = ReadFileBegin(PathOf(name), bytes);
+  if (!content.ok()) return WithAdvice(content.status());
+  return content;
 }
 
 absl::StatusOr<std::unique_ptr<LogFile>> DirectoryLogStorage::Open(const std::string& name,

@@ -93,9 +93,7 @@ class DirectoryLogStorage final : public LogStorage {
   const std::string& path() const override { return path_; }
   absl::StatusOr<std::vector<std::string>> List() const override;
   absl::Status ReadInto(const std::string& name, std::string& content) const override;
-  absl::StatusOr<std::string> ReadBegin(const std::string& name, std::size_t bytes) const override {
-    return ReadFileBegin(PathOf(name), bytes);
-  }
+  absl::StatusOr<std::string> ReadBegin(const std::string& name, std::size_t bytes) const override;
   absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& name,
                                                 std::uint64_t reserved_bytes) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;

@@ -22,6 +22,7 @@
 #include "core/base/testing/seeds.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/log/node_log.h"
 #include "server/log/testing/log_model.h"
@@ -32,7 +33,10 @@ namespace {
 using ::embla::testing::DieAtEveryFileOperation;
 using ::embla::testing::FailEveryFileOperation;
 using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
 using ::embla::testing::TempDirectory;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // The last one is for large records.
 constexpr const char* kAllPoints[] = {"file.open",   "file.write", "file.sync",  "file.dir_sync",
@@ -137,6 +141,41 @@ TEST_F(DirectoryLog, NoAcknowledgedRecordIsLostWhenAnyFileOperationFails) {
 
 TEST_F(DirectoryLog, NoAcknowledgedRecordIsLostWhenTheProcessDiesAtAnyFileOperation) {
   DieAtEveryFileOperation(kPoints, RunScript, ExpectRecovered);
+}
+
+TEST_F(DirectoryLog, AReadThatFailsNamesTheFileSaysWhatToDoAndChangesNothing) {
+  const TempDirectory directory;
+  RunScript(directory.path(), [](int) {});
+  const LogLsn needed_from{11};  // Record 10, behind a mark.
+  std::vector<int> expected;
+  {
+    OpenLog open;
+    ASSERT_THAT(OpenIn(directory.path(), &open, 100, needed_from), IsOk());
+    expected = open.numbers;
+  }
+  ASSERT_EQ(expected.size(), 3u);
+  int failed = 0;
+  for (std::uint64_t read = 1;; ++read) {
+    SCOPED_TRACE(read);
+    SetFailpoint("file.read", FailpointAction::kError, read);
+    absl::Status status;
+    {
+      OpenLog refused;
+      status = OpenIn(directory.path(), &refused, 100, needed_from);
+    }
+    const bool has_failed = FailpointUses("file.read") >= read;
+    ClearFailpoints();
+    if (!has_failed) break;
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
+                                 AllOf(HasSubstr("cannot read " + directory.path() + "/"),
+                                       HasSubstr("Input/output error"), HasSubstr("start again"),
+                                       HasSubstr("runbook.md"))));
+    ++failed;
+    OpenLog open;
+    ASSERT_THAT(OpenIn(directory.path(), &open, 100, needed_from), IsOk());
+    EXPECT_EQ(open.numbers, expected);
+  }
+  EXPECT_GT(failed, 3);
 }
 
 bool TakesDirectWrites() { return DirectWriter::Works(TempDirectory().path()); }

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <set>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -82,18 +81,18 @@ struct Journal {
 
 // The snapshots that a start goes on with: it finds out on its way which ones are damaged.
 absl::StatusOr<SnapshotChain> CheckedSnapshots(LogStorage& directory) {
-  std::set<std::uint64_t> damaged;
+  DamagedSnapshots damaged;
   while (true) {
-    const std::size_t known = damaged.size();
+    const std::size_t known = damaged.numbers.size();
     EMBLA_ASSIGN_OR_RETURN(SnapshotChain chain, OpenSnapshots(directory, damaged));
     for (const auto& snapshot : chain) {
       const absl::Status checked = snapshot->CheckAll();
       if (checked.ok()) continue;
-      if (!absl::IsDataLoss(checked)) return checked;
+      if (!absl::IsDataLoss(checked) && !absl::IsUnavailable(checked)) return checked;
       LogError("journal", "a snapshot is damaged: ", checked.message());
-      damaged.insert(snapshot->head().record.number);
+      damaged.numbers.insert(snapshot->head().record.number);
     }
-    if (damaged.size() == known) return chain;
+    if (damaged.numbers.size() == known) return chain;
   }
 }
 

@@ -43,6 +43,8 @@ class SnapshotsTest : public ::testing::Test {
   std::vector<NodeRows> Rows();
 
   std::vector<std::string> FilesOf(std::uint64_t snapshot);
+  // All files of the node.
+  std::vector<std::string> Files() { return *subject_->disk().List(); }
   // 0: none was begun.
   std::uint64_t NewestSnapshot() {
     const std::vector<std::uint64_t> numbers = *SnapshotStorage::List(subject_->disk());

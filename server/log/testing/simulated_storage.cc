@@ -158,6 +158,9 @@ absl::Status SimulatedStorage::ReadInto(const std::string& name, std::string& co
   if (it == names_.end() || !it->second) {
     return absl::NotFoundError(absl::StrCat("no simulated file ", name));
   }
+  if (++reads_ == fail_read_at_) {
+    return absl::UnavailableError(absl::StrCat("cannot read simulated file ", name));
+  }
   content = it->second->content;
   return absl::OkStatus();
 }
@@ -214,6 +217,17 @@ void SimulatedStorage::FailAt(std::uint64_t operation, DiskFault fault) {
   fault_ = fault;
 }
 
+void SimulatedStorage::FailReadAt(std::uint64_t read) {
+  const MutexLock lock(mu_);
+  reads_ = 0;
+  fail_read_at_ = read;
+}
+
+std::uint64_t SimulatedStorage::reads() const {
+  const MutexLock lock(mu_);
+  return reads_;
+}
+
 std::uint64_t SimulatedStorage::operations() const {
   const MutexLock lock(mu_);
   return operations_;
@@ -249,6 +263,7 @@ void SimulatedStorage::WaitForSyncs(std::uint64_t count) const {
 void SimulatedStorage::Restart() {
   const MutexLock lock(mu_);
   fail_at_ = 0;
+  fail_read_at_ = 0;
   capacity_ = ~std::uint64_t{0};
   reserves_ = true;
 }

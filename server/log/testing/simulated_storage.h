@@ -40,6 +40,10 @@ class SimulatedStorage final : public LogStorage {
 
   // The `operation`-th change from now (1: the next) fails.
   void FailAt(std::uint64_t operation, DiskFault fault);
+  // The `read`-th read of a file from now (1: the next) fails, as on a bad sector. 0: none does.
+  void FailReadAt(std::uint64_t read);
+  // Reads since FailReadAt.
+  std::uint64_t reads() const;
   // Changes since FailAt.
   std::uint64_t operations() const;
   // Room for all files; without `reserves`, Open promises nothing.
@@ -93,6 +97,8 @@ class SimulatedStorage final : public LogStorage {
   std::uint64_t operations_ ABSL_GUARDED_BY(mu_) = 0;
   std::uint64_t fail_at_ ABSL_GUARDED_BY(mu_) = 0;
   DiskFault fault_ ABSL_GUARDED_BY(mu_) = DiskFault::kError;
+  mutable std::uint64_t reads_ ABSL_GUARDED_BY(mu_) = 0;
+  std::uint64_t fail_read_at_ ABSL_GUARDED_BY(mu_) = 0;
   std::uint64_t capacity_ ABSL_GUARDED_BY(mu_) = ~std::uint64_t{0};
   bool reserves_ ABSL_GUARDED_BY(mu_) = true;
 };
