@@ -4,18 +4,24 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/include/embla/admin.h"
+#include "client/include/embla/client.h"
+#include "core/base/file.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/http_get.h"
 #include "core/base/testing/status_matchers.h"
 #include "embla/v1/coordinator.grpc.pb.h"
+#include "tests/testing/metrics_text.h"
 #include "tests/testing/process_cluster.h"
 
 namespace embla {
@@ -25,7 +31,9 @@ using ::embla::testing::AwaitFor;
 using ::embla::testing::HttpGet;
 using ::embla::testing::IsOk;
 using ::embla::testing::kAwaitMax;
+using ::embla::testing::MetricsText;
 using ::embla::testing::ProcessCluster;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -159,6 +167,64 @@ TEST(Readiness, ACoordinatorServesUntilItsStoreFails) {
   const std::string missing = HttpGet(cluster.coordinator_metrics_address(), "/readyz");
   EXPECT_THAT(missing, StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(missing, HasSubstr("failpoint file.sync"));
+}
+
+// The node tells once in 2 s, and its disk takes 1 s for every read: of a snapshot's segment, and
+// then, while there is time to ask, of the journal's.
+TEST(Readiness, ANodeThatRecoversSaysHowFarItHasCome) {
+  ProcessCluster::Options options{.nodes = 1, .devices_per_node = 1};
+  options.journals = true;
+  options.shard_flags = {"--snapshot-after", "1MiB"};
+  options.shard_environment = {"LD_PRELOAD=" EMBLA_SLOW_READ,
+                               "ASAN_OPTIONS=verify_asan_link_order=0"};
+  const auto started = ProcessCluster::Start(options);
+  ASSERT_THAT(started, IsOk());
+  ProcessCluster& cluster = **started;
+  const auto admin = cluster.ConnectAdmin();
+  ASSERT_THAT(admin, IsOk());
+  ASSERT_THAT((*admin)->Call<v1::TableReply>(client::CreateTableRequest(
+                  R"({"name": "t", "rows": 2000, "dim": 64, "optimizer": {"kind": "sgd"}})",
+                  R"({"sharding": "table_wise"})")),
+              IsOk());
+  const auto client = cluster.Connect({.timeout = kAwaitMax});
+  ASSERT_THAT(client, IsOk());
+  std::vector<std::int64_t> ids(2000);
+  std::iota(ids.begin(), ids.end(), 0);
+  const std::vector<float> gradients(ids.size() * 64, 1.0f);
+  const client::FeatureGradient feature{.table = "t", .ids = ids, .gradients = gradients};
+  for (int i = 0; i < 6; ++i) ASSERT_THAT((*client)->Update({&feature, 1}, {}), IsOk());
+  ASSERT_TRUE(AwaitFor(
+      [&] {
+        return MetricsText::Of(cluster.node_metrics_address(0))
+                   .Value("embla_snapshots_total{outcome=\"taken\"}") > 0;
+      },
+      kAwaitMax, "a snapshot is taken"));
+  cluster.KillNode(0);
+
+  std::future<absl::Status> restarted =
+      std::async(std::launch::async, [&] { return cluster.StartNode(0); });
+  std::string answer;
+  EXPECT_TRUE(AwaitFor(
+      [&] {
+        answer = HttpGet(cluster.node_metrics_address(0), "/readyz");
+        return answer.find(" % of ") != std::string::npos;
+      },
+      kAwaitMax, "/readyz says how far the recovery has come"))
+      << answer;
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(answer, HasSubstr("not ready: recovering the journal: "));
+  EXPECT_THAT(answer, HasSubstr(", read at "));
+  ASSERT_THAT(restarted.get(), IsOk());
+  EXPECT_TRUE(AwaitFor(
+      [&] {
+        return HttpGet(cluster.node_metrics_address(0), "/readyz").starts_with("HTTP/1.1 200");
+      },
+      kAwaitMax, "the node serves"));
+  EXPECT_EQ(MetricsText::Of(cluster.node_metrics_address(0)).Value("embla_journal_recovery_ratio"),
+            1);
+  const auto log = ReadFile(cluster.node_log(0));
+  ASSERT_THAT(log, IsOk());
+  EXPECT_THAT(*log, ContainsRegex("recovering progress=\"[0-9]+ % of .*\" records=[0-9]+"));
 }
 
 TEST(Logs, AreJsonWhereThatIsAsked) {

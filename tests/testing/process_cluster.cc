@@ -212,21 +212,13 @@ absl::Status ProcessCluster::StartNode(int node, const std::vector<std::string>&
   const std::string environment =
       absl::StrCat("EMBLA_FAILPOINTS=", has_failpoints ? failpoints->second : "");
   const bool is_damaged = has_failpoints && options_.plants_damage;
-  std::vector<std::string> argv = {"/usr/bin/env",
-                                   environment,
-                                   BinaryPath(is_damaged ? "embla-shard-damaged" : "embla-shard"),
-                                   "--name",
-                                   name,
-                                   "--coordinator",
-                                   coordinator_address_,
-                                   "--listen",
-                                   nodes_[node].address,
-                                   "--metrics-listen",
-                                   nodes_[node].metrics_address,
-                                   "--devices",
-                                   absl::StrCat("cpu:", options_.devices_per_node),
-                                   "--port-file",
-                                   ports};
+  std::vector<std::string> argv = {"/usr/bin/env", environment};
+  argv.insert(argv.end(), options_.shard_environment.begin(), options_.shard_environment.end());
+  argv.insert(argv.end(),
+              {BinaryPath(is_damaged ? "embla-shard-damaged" : "embla-shard"), "--name", name,
+               "--coordinator", coordinator_address_, "--listen", nodes_[node].address,
+               "--metrics-listen", nodes_[node].metrics_address, "--devices",
+               absl::StrCat("cpu:", options_.devices_per_node), "--port-file", ports});
   if (options_.journals) {
     argv.insert(argv.end(), {"--data-dir", data_dir(node)});
   } else if (options_.accepts_loss) {

@@ -57,6 +57,7 @@ class ProcessCluster {
     std::vector<std::string> coordinator_flags = {};
     std::vector<std::string> coordinator_environment = {};  // NAME=VALUE.
     std::vector<std::string> shard_flags = {};
+    std::vector<std::string> shard_environment = {};  // NAME=VALUE.
     // All connections are over TLS, with certificates of this authority, which is not owned and
     // outlives the cluster. Connect calls as the trainer "trainer", ConnectAdmin and Embla as the
     // admin "admin". Null: plaintext.
