@@ -1,15 +1,24 @@
-// A coordinator on a slow disk, while thousands of trainers connect at once.
+// Slow disks: a coordinator's, while thousands of trainers connect at once; a node's, while it is
+// trained and asked.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <iostream>
 #include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/include/embla/admin.h"
+#include "client/include/embla/client.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
 #include "embla/v1/coordinator.grpc.pb.h"
@@ -24,6 +33,7 @@ using ::embla::testing::IsOk;
 using ::embla::testing::kAwaitMax;
 using ::embla::testing::MetricsText;
 using ::embla::testing::ProcessCluster;
+using ::testing::Each;
 
 constexpr int kTrainers = 6000;
 constexpr int kNodes = 3;
@@ -97,6 +107,125 @@ TEST(SlowDisk, NoNodeIsDeclaredDeadWhileSixThousandTrainersConnect) {
   std::cout << syncs.count() << " syncs, " << syncs.sum() << " s\n";
   EXPECT_GT(syncs.count(), 0);
   EXPECT_GE(syncs.sum(), 0.008 * syncs.count());
+}
+
+// A node whose disk takes 300 ms for each sync.
+class SlowLog : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kRows = 64;
+  static constexpr std::uint32_t kDim = 8;
+  static constexpr absl::Duration kSync = absl::Milliseconds(300);
+
+  void SetUp() override {
+    ProcessCluster::Options options{.nodes = 1, .devices_per_node = 1};
+    options.shard_environment = {
+        "LD_PRELOAD=" EMBLA_SLOW_SYNC,
+        absl::StrCat("EMBLA_SLOW_SYNC_MS=", absl::ToInt64Milliseconds(kSync)),
+        "ASAN_OPTIONS=verify_asan_link_order=0"};
+    options.journals = true;
+    auto started = ProcessCluster::Start(options);
+    ASSERT_THAT(started, IsOk());
+    cluster_ = *std::move(started);
+    const auto admin = cluster_->ConnectAdmin();
+    ASSERT_THAT(admin, IsOk());
+    for (const std::string level : {"synced", "written"}) {
+      const std::string table = absl::StrCat(
+          R"({"name": ")", level, R"(", "rows": )", kRows, R"(, "dim": )", kDim,
+          R"(, "durability": ")", level, R"(", "optimizer": {"kind": "sgd", "learning_rate": 1.0})",
+          R"(, "init": {"kind": "constant", "a": 0.0}})");
+      const auto created = (*admin)->Call<v1::TableReply>(
+          client::CreateTableRequest(table, R"({"sharding": "table_wise"})"));
+      ASSERT_THAT(created, IsOk());
+    }
+    ids_.resize(kRows);
+    std::iota(ids_.begin(), ids_.end(), 0);
+  }
+
+  std::unique_ptr<client::Client> Connect() {
+    auto client = cluster_->Connect({.timeout = kAwaitMax});
+    EXPECT_THAT(client, IsOk());
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+  // Adds 1 to every weight.
+  absl::Status AddOne(client::Client& client, const std::string& table) {
+    const std::vector<float> gradients(ids_.size() * kDim, -1.0f);
+    const client::FeatureGradient feature{.table = table, .ids = ids_, .gradients = gradients};
+    return client.Update({&feature, 1}, {});
+  }
+  // The value that all weights have.
+  float Weight(client::Client& client, const std::string& table) {
+    std::vector<float> rows(ids_.size() * kDim);
+    const client::FeatureLookup feature{.table = table, .ids = ids_, .rows_out = rows};
+    EXPECT_THAT(client.Lookup({&feature, 1}, {}), IsOk());
+    EXPECT_THAT(rows, Each(rows.front()));
+    return rows.front();
+  }
+
+  std::unique_ptr<ProcessCluster> cluster_;
+  std::vector<std::int64_t> ids_;
+};
+
+TEST_F(SlowLog, SyncedTablesWaitForItAndNobodyElseDoes) {
+  constexpr int kUpdates = 8;
+  const std::unique_ptr<client::Client> trainer = Connect();
+  const std::unique_ptr<client::Client> other = Connect();
+  ASSERT_TRUE(trainer != nullptr && other != nullptr);
+  ASSERT_THAT(AddOne(*trainer, "synced"), IsOk());
+  ASSERT_THAT(AddOne(*other, "written"), IsOk());
+  std::atomic<int> lookups = 0;  // Begun and ended while a synced update waited.
+  std::atomic<int> written = 0;  // Likewise, updates.
+  for (int i = 0; i < kUpdates; ++i) {
+    std::atomic<bool> is_done = false;
+    const absl::Time begun = absl::Now();
+    std::thread update([&] {
+      EXPECT_THAT(AddOne(*trainer, "synced"), IsOk());
+      is_done = true;
+    });
+    while (!is_done) {
+      Weight(*other, "synced");
+      if (!is_done) ++lookups;
+      EXPECT_THAT(AddOne(*other, "written"), IsOk());
+      if (!is_done) ++written;
+    }
+    update.join();
+    EXPECT_GE(absl::Now() - begun, kSync);
+  }
+  std::cout << lookups << " lookups and " << written << " updates beside " << kUpdates
+            << " synced ones\n";
+  EXPECT_GT(lookups, 2 * kUpdates);
+  EXPECT_GT(written, 2 * kUpdates);
+  EXPECT_EQ(Weight(*other, "synced"), kUpdates + 1);
+}
+
+// The node is killed while updates wait for the disk: what it acknowledged is there, and what it
+// did not is done once, by the client's repetition.
+TEST_F(SlowLog, NothingIsLostWhenTheNodeIsKilledWhileUpdatesWait) {
+  constexpr int kKills = 4;
+  constexpr int kUpdatesPerKill = 6;
+  const std::unique_ptr<client::Client> trainer = Connect();
+  ASSERT_NE(trainer, nullptr);
+  int acknowledged = 0;
+  for (int kill = 0; kill < kKills; ++kill) {
+    ASSERT_THAT(AddOne(*trainer, "synced"), IsOk());
+    ++acknowledged;
+    std::atomic<int> ended = 0;
+    std::vector<std::thread> waiting;
+    for (int i = 0; i < kUpdatesPerKill; ++i) {
+      waiting.emplace_back([&] {
+        EXPECT_THAT(AddOne(*trainer, "synced"), IsOk()) << cluster_->LogTails();
+        ++ended;
+      });
+    }
+    // They are applied before they are synced: then they wait.
+    AwaitFor([&] { return Weight(*trainer, "synced") > acknowledged; }, kAwaitMax,
+             "an update is applied");
+    cluster_->KillNode(0);
+    EXPECT_LT(ended, kUpdatesPerKill);
+    ASSERT_THAT(cluster_->RestartNode(0), IsOk());
+    for (std::thread& thread : waiting) thread.join();
+    acknowledged += kUpdatesPerKill;
+    EXPECT_EQ(Weight(*trainer, "synced"), acknowledged);
+  }
 }
 
 }  // namespace

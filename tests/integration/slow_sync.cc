@@ -1,14 +1,21 @@
 // Loaded in front of the C library (LD_PRELOAD): a disk whose syncs take 8 ms, as those of a busy
-// disk do.
+// disk do, or EMBLA_SLOW_SYNC_MS.
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <time.h>
 
 namespace {
 
-constexpr long kSyncNanoseconds = 8'000'000;
+constexpr long kSyncMilliseconds = 8;
+
+long SyncMilliseconds() {
+  const char* const text = getenv("EMBLA_SLOW_SYNC_MS");
+  return text == nullptr ? kSyncMilliseconds : strtol(text, nullptr, 10);
+}
 
 int SlowlyCall(const char* name, int descriptor) {
-  const timespec took{.tv_sec = 0, .tv_nsec = kSyncNanoseconds};
+  const long milliseconds = SyncMilliseconds();
+  const timespec took{.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1'000'000};
   nanosleep(&took, nullptr);
   return reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, name))(descriptor);
 }
