@@ -100,6 +100,7 @@ absl::Status JournalPlayer::WriteRows(SnapshotReader& snapshot, bool is_last,
 absl::Status JournalPlayer::Play(const LogRecordView& record) {
   EMBLA_RETURN_IF_ERROR(FirstError());
   EMBLA_RETURN_IF_ERROR(WriteRows(ToInt(record.lsn)));
+  CrashPoint("recovery.record");
   lsn_ = record.lsn;
   ++records_;
   bytes_ += record.payload.size();

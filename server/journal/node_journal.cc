@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/clock.h"
+#include "core/base/failpoint.h"
 #include "core/base/ids.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
@@ -122,6 +123,7 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Recover(LogStorage& st
   }
   EMBLA_ASSIGN_OR_RETURN(journal->log_, NodeLog::Open(journal->storage_, log, play));
   EMBLA_ASSIGN_OR_RETURN(recovery.node, player.Finish());
+  CrashPoint("recovery.applied");
   recovery.records = player.records();
   recovery.bytes = player.bytes();
   recovery.updates = player.updates();
@@ -153,6 +155,7 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Recover(LogStorage& st
 
 absl::Status NodeJournal::MakeSnapshots(LogStorage& storage, const NodeLogOptions& log,
                                         ShardNode& node) {
+  CrashPoint("recovery.taken_over");
   // Snapshots that were never whole, or are damaged, make room; those that were read stay.
   EMBLA_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers, SnapshotStorage::List(storage));
   for (const std::uint64_t number : numbers) {

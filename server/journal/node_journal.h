@@ -1,5 +1,10 @@
 // A node's journal: its records in one log (server/log), and the node as it was when the log was
 // last written. docs/journal_format.md.
+//
+// Failpoints (core/base/failpoint.h): recovery.rows before rows of a snapshot's window are applied,
+// recovery.record before a record of the log is; recovery.applied, where the log does not say yet
+// that a new process goes on; recovery.taken_over, where it does and files of no use are still
+// there.
 #pragma once
 
 #include <atomic>

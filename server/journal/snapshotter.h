@@ -2,8 +2,7 @@
 // grow with what was ever trained. docs/snapshots.md.
 //
 // Failpoints: snapshot.begun (its image is taken), snapshot.rows (before those of a window are
-// written), snapshot.whole, snapshot.truncated (the log is cut, older snapshots are still there),
-// and recovery.rows (before those of a window are applied).
+// written), snapshot.whole, snapshot.truncated (the log is cut, older snapshots are still there).
 #pragma once
 
 #include <atomic>

@@ -161,8 +161,7 @@ std::vector<std::string> ChaosCluster::ArgumentsOf(int victim) {
     } else {
       add({"--accept-loss"});
     }
-    // The proxies do not see messages that go by sockets of their own.
-    if (victim % 2 == 0) add({"--no-data-sockets"});
+    if (!HasDataSockets(victim)) add({"--no-data-sockets"});
     argv.insert(argv.end(), options_.shard_flags.begin(), options_.shard_flags.end());
   }
   add({"--metrics-listen", "", "--port-file", FileOf(victim, ".json")});
@@ -228,6 +227,33 @@ void ChaosCluster::Kill(int victim, absl::Duration down, const std::string& fail
   }
   process.start_at = absl::Now() + down;
   process.next_failpoint = failpoint;
+  process.had_served.reset();
+  changed_.NotifyAll();
+}
+
+bool ChaosCluster::Await(const std::function<bool()>& condition, absl::Duration timeout) {
+  const absl::Time until = absl::Now() + timeout;
+  while (!condition()) {
+    if (absl::Now() > until) return false;
+    AwaitNextLook();
+  }
+  return true;
+}
+
+void ChaosCluster::Lose(int shard) {
+  Kill(shard, absl::InfiniteDuration(), "");
+  fs::remove_all(FileOf(shard, ".data"));
+}
+
+std::optional<bool> ChaosCluster::AwaitFailpoint(int victim, absl::Duration timeout) {
+  const absl::Time until = absl::Now() + timeout;
+  const MutexLock lock(mu_);
+  const Process& process = ProcessOf(victim);
+  const auto is_armed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return process.child.running() ? !process.failpoint.empty() : !process.next_failpoint.empty();
+  };
+  while (is_armed() && absl::Now() < until) changed_.WaitFor(mu_, until - absl::Now());
+  return process.had_served;
 }
 
 void ChaosCluster::AwaitRunning(int victim) {
@@ -304,6 +330,9 @@ void ChaosCluster::LookAt(int victim) {
       failpoint = std::exchange(process.failpoint, "");
       process.start_at = absl::Now();
       process.next_failpoint = "";
+      const bool is_planned = *code == kFailpointExitCode && !failpoint.empty();
+      if (is_planned) process.had_served = fs::exists(FileOf(victim, ".json"));
+      changed_.NotifyAll();
     } else if (absl::Now() < process.start_at) {
       return;
     } else {

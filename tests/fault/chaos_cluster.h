@@ -73,6 +73,9 @@ class ChaosCluster {
 
   int shards() const { return options_.shards; }
   int devices_per_shard() const { return options_.devices_per_shard; }
+  // Proxies do not see messages that go by sockets of their own: every second shard server has
+  // none.
+  static bool HasDataSockets(int shard) { return shard % 2 != 0; }
   std::string NameOf(int victim) const { return NameOfVictim(victim, shards()); }
   // -2: nobody.
   int VictimOf(const std::string& node_name) const;
@@ -92,6 +95,13 @@ class ChaosCluster {
   // Within a Turn. SIGKILL; it comes back after `down`, armed with `failpoint` ("name=crash@3") if
   // that is not empty.
   void Kill(int victim, absl::Duration down, const std::string& failpoint);
+  // Kills a shard server for good, with its data directory. Kill brings a new machine in its place.
+  void Lose(int shard);
+  // Waits until the victim has died at the failpoint that Kill gave it. Returns whether it had told
+  // its ports before, which is the end of its start. None: it has not died there, or elsewhere.
+  std::optional<bool> AwaitFailpoint(int victim, absl::Duration timeout);
+  // Asks again and again until `condition` is true; false: `timeout` is over.
+  bool Await(const std::function<bool()>& condition, absl::Duration timeout);
   // Waits until it was started again.
   void AwaitRunning(int victim);
   void Stop(int victim);      // SIGSTOP
@@ -135,6 +145,7 @@ class ChaosCluster {
     std::string failpoint;                           // Armed with.
     absl::Time start_at = absl::InfiniteFuture();
     std::string next_failpoint;
+    std::optional<bool> had_served;  // When it died at its failpoint.
     bool in_turn = false;
   };
 

@@ -1,19 +1,27 @@
 // chaos: faults without end, and nothing lost (docs/correctness.md). tests/fault/chaos.sh runs it.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/text.h"
 #include "tests/fault/chaos_run.h"
+#include "tests/fault/failpoint_places.h"
 
 namespace embla::fault {
 namespace {
 
 struct Flags {
   ChaosOptions run;
+  bool walks = false;
+  std::vector<std::string> points = {};
 };
 
 void Define(CLI::App& app, Flags& flags) {
@@ -33,6 +41,23 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_flag("--verbose", run.is_verbose, "tell every fault when it comes");
   app.add_option("--plant", run.planted,
                  "arm shard servers with this failpoint, to see that the damage is found");
+  app.add_flag("--walk", flags.walks,
+               "instead of drawn faults: let processes die at every failpoint there is");
+  app.add_option("--points", flags.points, "names of failpoints, with commas: --walk of these")
+      ->delimiter(',');
+}
+
+// The places that the walk is to meet; empty: no walk.
+absl::StatusOr<std::vector<const FailpointPlace*>> WalkOf(const Flags& flags) {
+  std::vector<const FailpointPlace*> places;
+  std::set<std::string> unknown(flags.points.begin(), flags.points.end());
+  for (const FailpointPlace& place : FailpointPlaces()) {
+    const bool is_named = std::ranges::find(flags.points, place.name) != flags.points.end();
+    if (is_named) unknown.erase(place.name);
+    if (is_named || (flags.walks && flags.points.empty())) places.push_back(&place);
+  }
+  if (unknown.empty()) return places;
+  return absl::InvalidArgumentError(absl::StrCat("there is no failpoint ", *unknown.begin()));
 }
 
 int Main(const Flags& flags) {
@@ -43,6 +68,12 @@ int Main(const Flags& flags) {
   }
   ChaosOptions options = flags.run;
   options.directory = directory;
+  const auto walk = WalkOf(flags);
+  if (!walk.ok()) {
+    std::cerr << "chaos: " << Message(walk.status()) << "\n";
+    return 2;
+  }
+  options.walk = *walk;
   std::cout << "seed " << options.seed << ", logs in " << directory << std::endl;
   const ChaosReport report = ChaosRun(options).Run();
   const bool is_clean = report.findings.empty();

@@ -24,7 +24,8 @@ constexpr std::uint64_t kJobSeed = 1'000'003;
 
 }  // namespace
 
-ChaosRun::ChaosRun(const ChaosOptions& options) : options_(options) {}
+ChaosRun::ChaosRun(const ChaosOptions& options)
+    : options_(options), walk_(options.walk, options.shards) {}
 
 ChaosRun::~ChaosRun() { jobs_.reset(); }
 
@@ -84,7 +85,10 @@ ChaosReport ChaosRun::Run() {
   const absl::Status started = StartCluster();
   if (!started.ok()) AddFinding(absl::StrCat("the cluster does not start: ", Message(started)));
   int phase = 0;
-  while (started.ok() && RunPhase(phase++) && coverage_.faults() < options_.faults) {
+  bool goes_on = started.ok() && RunPhase(phase++);
+  while (goes_on && HasFaultsLeft()) goes_on = RunPhase(phase++);
+  for (const FailpointPlace* const place : walk_.forgetting()) {
+    goes_on = goes_on && RunForgetting(*place);
   }
   Say(coverage_.Table());
   if (started.ok()) SayTotals();
@@ -111,14 +115,37 @@ void ChaosRun::SayTotals() {
   report_.acknowledged = acknowledged;
 }
 
-bool ChaosRun::RunPhase(int phase) {
-  const std::uint64_t seed = options_.seed * 1000 + phase;
-  const auto lanes = DrawSchedule(
+std::vector<std::vector<Fault>> ChaosRun::NextFaults(int phase, std::uint64_t seed) {
+  if (!options_.walk.empty()) return walk_.NextPhase();
+  return DrawSchedule(
       seed, {.shards = options_.shards,
              .trainers = options_.trainers,
              .kills_shards = options_.kills_shards,
              .lanes = options_.lanes,
              .faults = std::min(options_.faults_per_phase, options_.faults - coverage_.faults())});
+}
+
+bool ChaosRun::HasFaultsLeft() const {
+  return options_.walk.empty() ? coverage_.faults() < options_.faults : !walk_.is_over();
+}
+
+bool ChaosRun::RunForgetting(const FailpointPlace& place) {
+  Say(absl::StrCat("a node is lost and forgotten: ", ArmedAt(place)));
+  cluster_->Arm();
+  cluster_->board().Tell({.tables = static_cast<std::uint32_t>(tables_made_), .trains = true});
+  const absl::Status forgotten = ForgetLostNode(place, *cluster_);
+  coverage_.Add(NameOf(FaultKind::kKill), "idle", NameOf(FaultKind::kKill));
+  if (!forgotten.ok()) {
+    AddFinding(absl::StrCat(ArmedAt(place), ": ", Message(forgotten), "\n", cluster_->LogTails()));
+    return false;
+  }
+  cluster_->Disarm();
+  return Judge();
+}
+
+bool ChaosRun::RunPhase(int phase) {
+  const std::uint64_t seed = options_.seed * 1000 + phase;
+  const auto lanes = NextFaults(phase, seed);
   for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
     for (const Fault& fault : lanes[lane]) {
       Say(absl::StrCat("phase ", phase, " lane ", lane, ": ", fault.Text(options_.shards)));
@@ -190,6 +217,9 @@ void ChaosRun::InjectInProcess(const Fault& fault) {
   }
   cluster_->Kill(fault.victim, down, fault.failpoint);
   cluster_->AwaitRunning(fault.victim);
+  if (fault.place == nullptr) return;
+  const absl::Status died = AwaitDeathAt(*fault.place, *cluster_, fault.victim);
+  if (!died.ok()) AddFinding(Message(died));
 }
 
 void ChaosRun::InjectOnLink(const Fault& fault) {
@@ -221,7 +251,7 @@ bool ChaosRun::Judge() {
   }
   if (!AwaitProgress()) return false;
   recovery_max_ = std::max(recovery_max_, absl::Now() - healed);
-  const absl::Status finished = jobs_->Finish();
+  const absl::Status finished = jobs_ == nullptr ? absl::OkStatus() : jobs_->Finish();
   if (!finished.ok()) {
     AddFinding(absl::StrCat(Message(finished), "\n", cluster_->LogTails()));
     return false;

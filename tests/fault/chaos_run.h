@@ -15,6 +15,7 @@
 #include "core/base/mutex.h"
 #include "tests/fault/chaos_cluster.h"
 #include "tests/fault/coverage.h"
+#include "tests/fault/failpoint_walk.h"
 #include "tests/fault/fault_schedule.h"
 #include "tests/fault/job_driver.h"
 #include "tests/fault/judged_table.h"
@@ -29,6 +30,8 @@ struct ChaosOptions {
   int trainers = 4;
   int lanes = 3;  // Faults at the same time.
   int faults_per_phase = 25;
+  // Not empty: instead of drawn faults, processes die at each of these. Not owned.
+  std::vector<const FailpointPlace*> walk = {};
   bool kills_shards = true;
   std::vector<std::string> shard_flags = {};
   // Failpoints of shard servers at first: damage that must be found.
@@ -59,6 +62,10 @@ class ChaosRun {
  private:
   // Everything of one phase; false: the run cannot go on.
   bool RunPhase(int phase);
+  std::vector<std::vector<Fault>> NextFaults(int phase, std::uint64_t seed);
+  bool HasFaultsLeft() const;
+  // A phase of the walk in which a node is lost; false: the run cannot go on.
+  bool RunForgetting(const FailpointPlace& place);
   void RunLane(const std::vector<Fault>& faults);
   void Inject(const Fault& fault);
   void InjectInProcess(const Fault& fault);
@@ -87,6 +94,7 @@ class ChaosRun {
   int tables_made_ = 0;
   JudgedTables tables_;
   std::unique_ptr<JobDriver> jobs_;
+  FailpointWalk walk_;
 
   mutable Mutex mu_;
   ChaosReport report_ ABSL_GUARDED_BY(mu_);

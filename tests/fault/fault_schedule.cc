@@ -1,7 +1,7 @@
 #include "tests/fault/fault_schedule.h"
 
-#include <iterator>
 #include <random>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/fault/chaos_cluster.h"
@@ -9,42 +9,13 @@
 namespace embla::fault {
 namespace {
 
-// Named places of the coordinator and of shard servers (core/base/failpoint.h), and after how many
-// passes at most a process that is armed with one dies there.
-struct Place {
-  const char* name;
-  int hits_max;
-};
-constexpr Place kCoordinatorPlaces[] = {
-    {"coordinator.registered", 4},
-    {"file.sync", 40},
-    {"file.write", 40},
-    {"jobs.put", 4},
-    {"jobs.put_done", 4},
-    {"units.publish", 6},
-    {"units.publish_done", 6},
-    {"units.orders", 60},
-    {"units.put", 15},
-    {"units.put_done", 15},
-    {"units.report", 100},
-};
-constexpr Place kShardPlaces[] = {
-    {"file.sync", 100},        {"file.write", 200},       {"mover.chunk", 8},
-    {"mover.covered", 4},      {"mover.discard", 2},      {"mover.final", 4},
-    {"mover.holds", 4},        {"mover.host_done", 20},   {"mover.install", 4},
-    {"mover.log_abort", 2},    {"mover.log_discard", 2},  {"mover.log_import", 4},
-    {"mover.log_own", 4},      {"mover.log_release", 4},  {"mover.log_relocate", 4},
-    {"mover.log_trim", 4},     {"mover.logged", 20},      {"mover.pull", 8},
-    {"mover.release", 4},      {"mover.relocate", 4},     {"mover.report", 10},
-    {"mover.reserve", 4},      {"mover.stage", 8},        {"mover.trim", 4},
-    {"recovery.rows", 4},      {"shard.install_plan", 6}, {"shard.plan_installed", 6},
-    {"shard.registered", 2},   {"snapshot.begun", 2},     {"snapshot.rows", 20},
-    {"snapshot.truncated", 2}, {"snapshot.whole", 2},     {"update.recorded", 200},
-};
-
-template <std::size_t n>
-std::string DrawPlace(const Place (&places)[n], std::mt19937_64& random) {
-  const Place& place = places[random() % n];
+// The text that arms a process: it dies after some passes, at most hits_max.
+std::string DrawPlace(Program program, std::mt19937_64& random) {
+  std::vector<const FailpointPlace*> drawn;
+  for (const FailpointPlace& place : FailpointPlaces()) {
+    if (place.program == program && place.hits_max > 0) drawn.push_back(&place);
+  }
+  const FailpointPlace& place = *drawn[random() % drawn.size()];
   return absl::StrCat(place.name, "=crash@", 1 + random() % place.hits_max);
 }
 
@@ -128,8 +99,8 @@ Fault DrawFault(const ScheduleOptions& options, std::mt19937_64& random) {
   fault.room_bytes = static_cast<int>(random() % kRoomBytesMax);
   const bool has_places = is_shard || fault.victim == kCoordinator;
   if (fault.kind == FaultKind::kKill && has_places && random() % 3 != 0) {
-    fault.failpoint = fault.victim == kCoordinator ? DrawPlace(kCoordinatorPlaces, random)
-                                                   : DrawPlace(kShardPlaces, random);
+    fault.failpoint =
+        DrawPlace(fault.victim == kCoordinator ? Program::kCoordinator : Program::kShard, random);
   }
   return fault;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "tests/fault/failpoint_places.h"
 #include "tests/fault/fault_proxy.h"
 
 namespace embla::fault {
@@ -45,6 +46,8 @@ struct Fault {
   // kKill: what the process is armed with when it is back, "name=crash@3"; or empty.
   std::string failpoint = {};
   int room_bytes = 0;  // kFull: that are left on the disk.
+  // The walk's kKill: the victim has to die there before the next fault. Not owned; null: it may.
+  const FailpointPlace* place = nullptr;
 
   // The whole fault in one line, in a cluster of so many shard servers.
   std::string Text(int shards) const;
