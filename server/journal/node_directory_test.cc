@@ -1,8 +1,13 @@
 #include "server/journal/node_directory.h"
 
+#include <cstdint>
 #include <fstream>
+#include <random>
+#include <span>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "core/base/crc32c.h"
 #include "core/base/file.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
@@ -44,6 +49,49 @@ TEST(NodeIdentityParse, EveryChangedOrMissingByteIsDataLoss) {
     EXPECT_THAT(ParseIdentity(changed), StatusIs(absl::StatusCode::kDataLoss)) << i;
     EXPECT_THAT(ParseIdentity(good.substr(0, i)), StatusIs(absl::StatusCode::kDataLoss)) << i;
   }
+}
+
+// Damage behind a right checksum: refused, or an identity that is written as it is read.
+TEST(NodeIdentityParse, SurvivesMutationsBehindARightChecksum) {
+  constexpr std::uint64_t kSeed = 20261130;
+  SCOPED_TRACE(kSeed);
+  std::mt19937_64 random(kSeed);
+  NodeIdentity identity = kIdentity;
+  identity.place = "17 of 5.000000001";
+  identity.testimony = R"({"boot": 1})";
+  const std::string whole = FormatIdentity(identity);
+  const std::string good = whole.substr(0, whole.rfind("crc "));
+  int accepted = 0;
+  for (int round = 0; round < 30'000; ++round) {
+    std::string text = good;
+    for (std::uint64_t edits = 1 + random() % 3; edits > 0 && !text.empty(); --edits) {
+      const std::size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          text.erase(at, 1 + random() % 12);
+          break;
+        case 2:
+          text.insert(at, text.substr(at, 1 + random() % 12));
+          break;
+        default:
+          text.resize(at);
+          break;
+      }
+    }
+    if (text.empty() || text.back() != '\n') text += '\n';
+    const std::uint32_t crc = Crc32c(std::as_bytes(std::span(text.data(), text.size())));
+    text += absl::StrCat("crc ", absl::Hex(crc, absl::kZeroPad8), "\n");
+    const absl::StatusOr<NodeIdentity> parsed = ParseIdentity(text);
+    if (!parsed.ok()) continue;
+    ++accepted;
+    const absl::StatusOr<NodeIdentity> again = ParseIdentity(FormatIdentity(*parsed));
+    ASSERT_THAT(again, IsOk()) << text;
+    EXPECT_EQ(*again, *parsed);
+  }
+  EXPECT_GT(accepted, 1000);
 }
 
 TEST(NodeDirectoryOpen, GivesAnEmptyDirectoryAnIdentityThatLasts) {
