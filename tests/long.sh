@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The tests with label `long`; then chaos, restores of coordinator and nodes from older copies, and
 # trials of copies that come, go, lead, die and are lost, leaders of coordinators that are killed,
-# stopped and cut off, and coordinators killed and links cut amid reshards, in pieces: hours in all. Each piece that ends well adds a row to the
-# table at the end of docs/correctness.md: part, protocol, commit, seed, counts. The first one that
-# does not ends the run.
+# stopped and cut off, and coordinators killed and links cut amid reshards, in pieces: hours in all.
+# Each piece that ends well adds a row to the table at the end of docs/correctness.md: part,
+# protocol, commit, seed, counts. The first one that does not ends the run.
 #
 #   tests/long.sh            all parts from their first seeds, until the counts below are reached
 #   tests/long.sh --resume   goes on behind the rows that the table has of today's protocol; tests
@@ -107,7 +107,7 @@ if (($(rows kills) == 0)); then
   append kills 1 "$(grep '^kills=' "$log")"
 fi
 
-# Links cut amid reshards: of all kinds, then those to the coordinator while nodes have data sockets.
+# Links cut amid reshards: of all kinds, then to the coordinator while nodes have data sockets.
 if (($(rows cuts) == 0)); then
   EMBLA_LINK_CUTS="$cuts_wanted" EMBLA_TEST_SEED=1 "$build/tests/cut_links_test" | tee "$log"
   while read -r counts; do append cuts 1 "$counts"; done < <(grep '^cuts=' "$log")

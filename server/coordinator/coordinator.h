@@ -342,6 +342,9 @@ class Coordinator final : private MoveCluster {
   void SendTestimonies(absl::Time now);
   // FailedPrecondition says what is lost.
   absl::Status CheckDirectory(const NodeRegistration& registration) const;
+  // Tables with units of which the node is an open move's target: it may have taken them over, and
+  // nobody has said so yet.
+  std::string TablesOnTheirWayTo(NodeId node) const;
   // The node was let in; its record is written, and what it lost is counted.
   absl::Status TakeDirectory(const NodeSpec& node, const NodeRegistration& registration,
                              bool was_known);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -123,13 +124,31 @@ absl::Status Coordinator::CheckDirectory(const NodeRegistration& registration) c
   const std::vector<LostRows> lost = RowsOnlyOn(*plan_, known->id);
   // No list of tables names rows that it got later than this store knows.
   const bool is_forgotten = testified_.contains(known->id);
-  if (lost.empty() && !is_forgotten) return absl::OkStatus();
+  const std::string coming = TablesOnTheirWayTo(known->id);
+  if (lost.empty() && !is_forgotten && coming.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "node ", registration.name, " may not have all of its rows: ", missing,
-      lost.empty() ? ". Which ones they are this coordinator has forgotten, too"
-                   : absl::StrCat(". They are nowhere else: ", Names(lost)),
+      lost.empty() ? "" : absl::StrCat(". They are nowhere else: ", Names(lost)),
+      coming.empty() ? ""
+                     : absl::StrCat(". It was taking units over, and may have had some that are "
+                                    "nowhere else: of table ",
+                                    coming),
+      lost.empty() && coming.empty() ? ". Which ones they are this coordinator has forgotten, too"
+                                     : "",
       ". Start it with the directory that it had; or with --accept-loss, at the price that rows "
       "which are not there begin at their initial values"));
+}
+
+std::string Coordinator::TablesOnTheirWayTo(NodeId node) const {
+  std::vector<std::string> names;
+  for (const TablePlan& table : plan_->tables()) {
+    const auto units = embla::ListUnits(store_, table.spec.id);
+    const bool may_come = !units.ok() || std::ranges::any_of(*units, [&](const auto& entry) {
+      return entry.second.phase == MovePhase::kOpen && entry.second.target == node;
+    });
+    if (may_come) names.push_back(table.spec.name);
+  }
+  return absl::StrJoin(names, ", ");
 }
 
 // A heartbeat comes after whoever hears of it listens. While moves of its predecessor end, the node

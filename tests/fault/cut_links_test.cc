@@ -288,7 +288,7 @@ TEST_F(CutLinksTest, NoLookupIsStaleByDataSockets) {
   constexpr std::array kKinds = {kToCoordinator};
   ASSERT_NO_FATAL_FAILURE(StartCluster(/*data_sockets=*/true));
   Run(Cuts(2), kKinds);
-  // Those of trainers are gone with them.
+  // Sockets of trainers are gone with them.
   for (int n = 0; n < kNodes; ++n) {
     AwaitFor([&] { return Metric(n, "embla_data_sockets") == 1; }, kWaitMax,
              "the other node's socket is the last one");

@@ -149,7 +149,7 @@ class CoordinatorAwayTest : public ::testing::Test {
   testing::RowCounts counts_;
   std::atomic<bool> is_over_ = false;
   std::vector<std::thread> trainers_;
-  absl::Duration slowest_;  // Of the updates that ended between a kill and the end of its job.
+  absl::Duration slowest_;  // Longest update that ended between a kill and the end of its job.
 };
 
 TEST_F(CoordinatorAwayTest, NoWriterWaitsForItAndNoLookupIsStale) {

@@ -92,7 +92,7 @@ class WaitingIds {
   __device__ __forceinline__ std::int64_t IdIn(std::uint32_t line) const {
     return static_cast<std::int64_t>(device::Load<unsigned long long>(IdOfPlaceAt(line)));
   }
-  // What only thread 0 writes, and reads.
+  // A number that thread 0 alone writes, and reads.
   __device__ __forceinline__ std::uint32_t OfThread0(const std::byte* at) const {
     return device::FromLane(warp_, warp_.lane == 0 ? device::Load<std::uint32_t>(at) : 0, 0);
   }
