@@ -25,6 +25,12 @@ template <Element kElement, class Rule>
 inline constexpr int kBlocks = kElement == Element::kFloat32 ? (Rule::kArrays < 2 ? 4 : 3)
                                : Rule::kArrays > 0 || Rule::kNeedsSquares ? 2
                                                                           : 3;
+// Sums need registers of their own.
+template <Element kElement, class Rule>
+inline constexpr int kUpdateBlocks = kElement == Element::kFloat32 &&
+                                             (Rule::kArrays > 0 || Rule::kNeedsSquares)
+                                         ? 3
+                                         : kBlocks<kElement, Rule>;
 
 template <Element kElement, class Rule>
 __global__ void __launch_bounds__(kThreads, kBlocks<kElement, Rule>)
@@ -117,7 +123,7 @@ __device__ __forceinline__ unsigned WithoutLowest(unsigned bits, unsigned count)
 }
 
 template <Element kElement, class Rule>
-__global__ void __launch_bounds__(kThreads, kBlocks<kElement, Rule>)
+__global__ void __launch_bounds__(kThreads, kUpdateBlocks<kElement, Rule>)
     UpdateKernel(StepScalars scalars, StepTarget target, SumSource source, RowShape shape,
                  unsigned width) {
   const Group group = GroupOfThread(shape.lanes_log2);
