@@ -54,7 +54,9 @@ class HandOverTest : public ::testing::Test {
           source_->id() == NodeId{address == "1" ? 1u : 2u} ? source_.get() : target_.get();
       network_.push_back({to, std::move(message), std::move(done)});
     };
-    options.report = [](const UnitReport&) {};
+    options.report = [this](const UnitReport& report) {
+      if (report.kind == UnitReport::Kind::kAborted) ++aborted_;
+    };
     return std::make_unique<SimulatedNode>(std::move(options));
   }
 
@@ -126,6 +128,7 @@ class HandOverTest : public ::testing::Test {
   };
   ManualClock clock_{absl::FromUnixSeconds(1'000'000)};
   std::uint64_t seq_ = 0;
+  std::atomic<int> aborted_ = 0;  // Reports that a node has given a move up.
   std::vector<Sent> network_;
   std::unique_ptr<SimulatedNode> source_;
   std::unique_ptr<SimulatedNode> target_;
@@ -196,6 +199,23 @@ TEST_F(HandOverTest, WhatIsHandedOverStaysSoWhenTheLinkIsLost) {
   Settle();
   DeliverRound();
   EXPECT_TRUE(TakesUpdates(*target_));
+}
+
+// The coordinator repeats what it asks as often as a target asks for a source that does not answer.
+TEST_F(HandOverTest, ATargetThatAsksForItsSourceIsCancelledAllTheSame) {
+  DeliverRound();
+  LoseRound(absl::UnavailableError("the node waits for the coordinator"));
+  clock_.Advance(absl::Seconds(1));
+  (void)target_->mover().Tick();
+  Settle();
+  ASSERT_EQ(aborted_, 0);
+  const UnitOrder order{.unit = kUnit,
+                        .record = *Opened(UnitRecord{.owner = NodeId{1}}, NodeId{2}),
+                        .cancels = true,
+                        .source_is_lost = true};
+  target_->mover().OnOrders(target_->id(), {order});
+  Settle();
+  EXPECT_EQ(aborted_, 1);
 }
 
 // A long-lived node must not keep a record of every unit of every table that there ever was.

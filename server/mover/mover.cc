@@ -87,10 +87,11 @@ void Mover::HandleOrder(const UnitOrder& order) {
 
 // An open record makes a target ask for everything again that it lacks; what is on its way would
 // come twice. A record that ends the move is never too soon: a late open one may have made the
-// target begin after it had heard of the end.
+// target begin after it had heard of the end. Nor is a cancel, which a target is asked for again
+// and again, in step with its own asking.
 bool Mover::IsRepeatedTooSoon(const MovingUnit& unit, const UnitOrder& order) const {
-  return unit.status.phase == UnitPhase::kReceiving && order.record.phase == MovePhase::kOpen &&
-         unit.status.seen == order.record &&
+  return !order.cancels && unit.status.phase == UnitPhase::kReceiving &&
+         order.record.phase == MovePhase::kOpen && unit.status.seen == order.record &&
          parts_.clock.Now() - unit.progress_at < options_.resend_after;
 }
 

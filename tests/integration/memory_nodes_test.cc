@@ -1,6 +1,7 @@
 // A node without a data directory: its log of hand-overs is memory, and gone with its process. When
 // a process dies that has taken units over which the coordinator has not heard of, and whose source
-// has dropped them, the next one is refused without --accept-loss, by the names of its tables.
+// has dropped them, the next one is refused without --accept-loss, by the names of its tables. When
+// the source of a job dies, units that the target has taken over stay with it, with all updates.
 //
 // EMBLA_TEST_SEED: which updates there are.
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/clock.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/seeds.h"
 #include "core/base/testing/status_matchers.h"
@@ -37,6 +39,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kRowsOfUnit = kCountedRows / kCountedUnits;
 constexpr std::uint64_t kRate = 150'000;  // Bytes per second: a job takes some two seconds.
+constexpr absl::Duration kStallAfter = absl::Seconds(30);  // Then a move is cancelled.
 
 class MemoryNodesTest : public ::testing::Test {
  protected:
@@ -150,6 +153,40 @@ TEST_F(MemoryNodesTest, WhatATargetHadTakenOverUnheardIsNotGivenUpUnsaid) {
     EXPECT_TRUE(!is_there || row[0] == acked) << "unit " << unit;
   }
   EXPECT_EQ(lost, received);
+}
+
+// What the target has taken over stays with it, also what no plan says yet; the rest begins anew,
+// and the job goes on.
+TEST_F(MemoryNodesTest, WhatASourceHadNotHandedOverBeginsAnewAndTheJobGoesOn) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  std::mt19937_64 random(testing::TestSeed());
+  ASSERT_NO_FATAL_FAILURE(Write(random, 100));
+  const auto job = StartMoves(1);
+  ASSERT_THAT(job, IsOk());
+  AwaitFor([&] { return Moves(1, "received") > 0; }, kAwaitMax, "units move");
+  cluster_->KillCoordinator();  // Before it has a plan for them, which takes a second.
+  const int received = Moves(1, "received");
+  cluster_->KillNode(0);
+  ASSERT_THAT(cluster_->StartCoordinator(), IsOk());
+  ASSERT_NO_FATAL_FAILURE(ExpectRefusal(0));
+  ASSERT_THAT(cluster_->StartNode(0, {"--accept-loss"}), IsOk());
+  const absl::Time begun = Clock::Real().Now();
+  EXPECT_EQ(AwaitEnd(job->id()), v1::JOB_STATE_DONE) << cluster_->LogTails();
+  EXPECT_LT(Clock::Real().Now() - begun, kStallAfter)
+      << "moves of the process that died were waited for:" << cluster_->LogTails();
+  ASSERT_THAT(cluster_->AwaitPlan(), IsOk()) << cluster_->LogTails();
+  int kept = 0;
+  for (std::size_t unit = 0; unit < kCountedUnits; ++unit) {
+    const auto id = static_cast<std::int64_t>(unit) * kRowsOfUnit;
+    std::vector<float> row(kCountedDim);
+    const client::FeatureLookup feature{.table = kCountedTable, .ids = {&id, 1}, .rows_out = row};
+    ASSERT_THAT(client_->Lookup({&feature, 1}, {}), IsOk()) << "unit " << unit;
+    const auto acked = static_cast<float>(counts_.acked[static_cast<std::size_t>(id)]);
+    EXPECT_TRUE(row[0] == 0 || row[0] == acked) << "unit " << unit << ": " << row[0];
+    if (row[0] != 0) ++kept;
+  }
+  EXPECT_GE(kept, received);
+  EXPECT_LT(kept, static_cast<int>(kCountedUnits));
 }
 
 }  // namespace
