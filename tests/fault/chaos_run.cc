@@ -218,7 +218,7 @@ void ChaosRun::InjectInProcess(const Fault& fault) {
   cluster_->Kill(fault.victim, down, fault.failpoint);
   cluster_->AwaitRunning(fault.victim);
   if (fault.place == nullptr) return;
-  const absl::Status died = AwaitDeathAt(*fault.place, *cluster_, fault.victim);
+  const absl::Status died = AwaitDeathAt(*fault.place, *cluster_, {&fault.victim, 1});
   if (!died.ok()) AddFinding(Message(died));
 }
 

@@ -6,9 +6,12 @@
 #include <numeric>
 #include <optional>
 #include <ranges>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "client/include/embla/client.h"
 #include "core/base/status_macros.h"
@@ -157,6 +160,27 @@ absl::StatusOr<std::uint64_t> BeginForgetting(ChaosCluster& cluster, client::Adm
   return forgotten->job().id();
 }
 
+// Whether the first of `victims` to die at its failpoint had served; none: no one dies in time.
+std::optional<bool> AwaitFirstDeath(ChaosCluster& cluster, std::span<const int> victims,
+                                    absl::Duration timeout) {
+  std::optional<bool> had_served;
+  cluster.Await(
+      [&] {
+        for (std::size_t i = 0; i < victims.size() && !had_served.has_value(); ++i) {
+          had_served = cluster.AwaitFailpoint(victims[i], absl::ZeroDuration());
+        }
+        return had_served.has_value();
+      },
+      timeout);
+  return had_served;
+}
+
+std::string NamesOf(const ChaosCluster& cluster, std::span<const int> victims) {
+  return absl::StrJoin(victims, ", ", [&](std::string* out, int victim) {
+    absl::StrAppend(out, cluster.NameOf(victim));
+  });
+}
+
 // Points of files are on the way of a start, too. At others a process serves, also where its ports
 // are not written down yet.
 bool IsOfServing(const FailpointPlace& place) {
@@ -238,7 +262,8 @@ absl::Status LargeLoad::Finish() {
   return AskUntilDone(cluster_, Drop, kLargeTable);
 }
 
-absl::Status AwaitDeathAt(const FailpointPlace& place, ChaosCluster& cluster, int victim) {
+absl::Status AwaitDeathAt(const FailpointPlace& place, ChaosCluster& cluster,
+                          std::span<const int> victims) {
   std::optional<LargeLoad> load;
   if (place.driver == Driver::kLarge) load.emplace(cluster);
   std::optional<bool> had_served;
@@ -246,41 +271,48 @@ absl::Status AwaitDeathAt(const FailpointPlace& place, ChaosCluster& cluster, in
     cluster.Await(
         [&] {
           CancelJobs(cluster);
-          had_served = cluster.AwaitFailpoint(victim, kCancelEvery);
+          had_served = AwaitFirstDeath(cluster, victims, kCancelEvery);
           return had_served.has_value();
         },
         kReachTimeout);
   } else {
-    had_served = cluster.AwaitFailpoint(victim, kReachTimeout);
+    had_served = AwaitFirstDeath(cluster, victims, kReachTimeout);
   }
   absl::Status status;
   if (!had_served.has_value()) {
-    status = absl::DeadlineExceededError(absl::StrCat(cluster.NameOf(victim), " does not die at ",
-                                                      ArmedAt(place), " within ",
-                                                      absl::FormatDuration(kReachTimeout)));
-    cluster.Kill(victim, absl::ZeroDuration(), "");
+    status = absl::DeadlineExceededError(
+        absl::StrCat(NamesOf(cluster, victims), " does not die at ", ArmedAt(place), " within ",
+                     absl::FormatDuration(kReachTimeout)));
+    for (const int victim : victims) cluster.Kill(victim, absl::ZeroDuration(), "");
   } else if (IsOfServing(place) && !*had_served) {
     status = absl::FailedPreconditionError(
-        absl::StrCat(cluster.NameOf(victim), " dies at ", ArmedAt(place), " before it serves"));
+        absl::StrCat(NamesOf(cluster, victims), " dies at ", ArmedAt(place), " before it serves"));
   }
-  cluster.AwaitRunning(victim);
+  for (const int victim : victims) cluster.AwaitRunning(victim);
   if (load.has_value()) status.Update(load->Finish());
   return status;
 }
 
 absl::Status ForgetLostNode(const FailpointPlace& place, ChaosCluster& cluster) {
   const int lost = cluster.shards() - 1;
-  const int victim = place.program == Program::kCoordinator ? kCoordinator : 0;
+  // Which of the other nodes get the rows is the coordinator's to say.
+  std::vector<int> victims{kCoordinator};
+  if (place.program == Program::kShard) {
+    victims.resize(static_cast<std::size_t>(lost));
+    std::iota(victims.begin(), victims.end(), 0);
+  }
   EMBLA_RETURN_IF_ERROR(cluster.AwaitWell(kWellTimeout));
   EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Admin> admin, cluster.ConnectAdmin());
   EMBLA_RETURN_IF_ERROR(LeaveUntrainedOnly(cluster, *admin, cluster.NameOf(lost)));
-  cluster.Kill(victim, absl::ZeroDuration(), ArmedAt(place));
-  cluster.AwaitRunning(victim);
+  for (const int victim : victims) {
+    cluster.Kill(victim, absl::ZeroDuration(), ArmedAt(place));
+    cluster.AwaitRunning(victim);
+  }
   EMBLA_RETURN_IF_ERROR(cluster.AwaitWell(kWellTimeout));
   cluster.Lose(lost);
   EMBLA_ASSIGN_OR_RETURN(const std::uint64_t job,
                          BeginForgetting(cluster, *admin, cluster.NameOf(lost)));
-  EMBLA_RETURN_IF_ERROR(AwaitDeathAt(place, cluster, victim));
+  EMBLA_RETURN_IF_ERROR(AwaitDeathAt(place, cluster, victims));
   EMBLA_RETURN_IF_ERROR(AwaitEnd(cluster, *admin, job));
   // A new machine.
   cluster.Kill(lost, absl::ZeroDuration(), "");

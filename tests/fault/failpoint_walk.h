@@ -62,14 +62,15 @@ class LargeLoad {
   std::thread thread_;   // Last: it uses the others.
 };
 
-// Waits until `victim`, which was armed with `place`, has died there and runs again. Errors:
-// DeadlineExceeded: it has not died there; it runs on without the failpoint. FailedPrecondition: it
-// had to serve before.
-absl::Status AwaitDeathAt(const FailpointPlace& place, ChaosCluster& cluster, int victim);
+// Waits until one of `victims`, which were armed with `place`, has died there, and all run again.
+// Errors: DeadlineExceeded: none has died there; they run on without the failpoint.
+// FailedPrecondition: it had to serve before.
+absl::Status AwaitDeathAt(const FailpointPlace& place, ChaosCluster& cluster,
+                          std::span<const int> victims);
 
 // Loses the last shard server with its disk, when it has nothing but an untrained table, and
-// forgets its node. The coordinator, or the first shard server, has to die at `place` meanwhile.
-// Then a new machine has taken its place, and the table begins at its initial values.
+// forgets its node. The coordinator, or one of the other shard servers, has to die at `place`
+// meanwhile. Then a new machine has taken its place, and the table begins at its initial values.
 absl::Status ForgetLostNode(const FailpointPlace& place, ChaosCluster& cluster);
 
 }  // namespace embla::fault
