@@ -295,7 +295,7 @@ absl::Status AwaitDeathAt(const FailpointPlace& place, ChaosCluster& cluster,
 
 absl::Status ForgetLostNode(const FailpointPlace& place, ChaosCluster& cluster) {
   const int lost = cluster.shards() - 1;
-  // Which of the other nodes get the rows is the coordinator's to say.
+  // The coordinator says which of the other nodes get the rows.
   std::vector<int> victims{kCoordinator};
   if (place.program == Program::kShard) {
     victims.resize(static_cast<std::size_t>(lost));

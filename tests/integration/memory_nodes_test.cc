@@ -155,8 +155,8 @@ TEST_F(MemoryNodesTest, WhatATargetHadTakenOverUnheardIsNotGivenUpUnsaid) {
   EXPECT_EQ(lost, received);
 }
 
-// What the target has taken over stays with it, also what no plan says yet; the rest begins anew,
-// and the job goes on.
+// The target keeps what it has taken over, also what no plan says yet; the rest begins anew, and
+// the job goes on.
 TEST_F(MemoryNodesTest, WhatASourceHadNotHandedOverBeginsAnewAndTheJobGoesOn) {
   ASSERT_NO_FATAL_FAILURE(Start());
   std::mt19937_64 random(testing::TestSeed());
