@@ -52,7 +52,7 @@ constexpr FailpointPlace kPlaces[] = {
     {kShard, "log.direct", 2, Driver::kLarge},
     {kShard, "log.remove", 10, Driver::kServing, 10},
     {kShard, "log.rename", 10, Driver::kServing, 5},
-    {kShard, "log.reserve", 4, Driver::kServing, 3},
+    {kShard, "log.reserve", 4, Driver::kLarge, 3},
     {kShard, "mover.chunk", 8},
     {kShard, "mover.covered", 4},
     {kShard, "mover.discard", 2, kCancelling},
