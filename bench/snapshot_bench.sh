@@ -8,9 +8,9 @@
 # BIN_DIR: default build/release/bin. DIRECTORY: default a temporary one.
 #
 # EMBLA_ROUNDS: turns, with a table each (default 3). EMBLA_REQUESTS: updates of 16384 ids, dim 64,
-# per turn, four in flight (1200: five times the table). EMBLA_ROWS: of the table (4200000: 1.1 GB).
-# EMBLA_DISTRIBUTION: of ids (zipf:1.05). EMBLA_WIRE: of gradients (fp32). EMBLA_NODE_OPTIONS: of
-# the nodes (--devices cpu:2).
+# per turn (1200: five times the table). EMBLA_IN_FLIGHT: of them (4: as many as the node takes).
+# EMBLA_ROWS: of the table (4200000: 1.1 GB). EMBLA_DISTRIBUTION: of ids (zipf:1.05). EMBLA_WIRE: of
+# gradients (fp32). EMBLA_NODE_OPTIONS: of the nodes (--devices cpu:2).
 set -euo pipefail
 export LC_ALL=C
 
@@ -41,9 +41,9 @@ done
 # updates KIND SEED: rows per second of one turn, its p99 in microseconds.
 updates() {
   "$bin/embla-bench" --coordinator "$(address "$1" listen)" --admin "$(address "$1" admin)" \
-    --update-share 1 --in-flight 4 --ids 16384 --rows "$rows" --distribution "$distribution" \
-    --rounds 1 --requests "$requests" --seed "$2" --wire "${EMBLA_WIRE:-fp32}" --no-ceilings \
-    -o json 2>/dev/null | tr -d '\n' |
+    --update-share 1 --in-flight "${EMBLA_IN_FLIGHT:-4}" --ids 16384 --rows "$rows" \
+    --distribution "$distribution" --rounds 1 --requests "$requests" --seed "$2" \
+    --wire "${EMBLA_WIRE:-fp32}" --no-ceilings -o json 2>/dev/null | tr -d '\n' |
     sed -n 's/.*"rows_per_second": *\([0-9.e+]*\).*"p99_us": *\([0-9.e+]*\).*/\1 \2/p'
 }
 for ((round = 0; round < ${EMBLA_ROUNDS:-3}; ++round)); do

@@ -1,5 +1,6 @@
 #include "tests/model/encode.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -12,6 +13,8 @@ namespace {
 // Numbers of a small world fit one byte; larger ones are escaped.
 class Encoder {
  public:
+  Encoder() { out_.reserve(kUsualBytesMax); }
+
   void Put(std::uint64_t value) {
     if (value < 0xff) {
       out_.push_back(static_cast<char>(value));
@@ -112,6 +115,8 @@ class Encoder {
   std::string Take() && { return std::move(out_); }
 
  private:
+  static constexpr std::size_t kUsualBytesMax = 1024;
+
   std::string out_;
 };
 

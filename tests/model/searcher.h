@@ -115,8 +115,9 @@ class Searcher {
   void Expand(const World& world, std::uint32_t at) {
     origins_[at].is_goal = options_.checks_progress && model_.IsGoal(world);
     const std::vector<Step> steps = model_.EnabledSteps(world);
+    World next;  // Keeps its memory from step to step: most lead to worlds that are known.
     for (std::uint32_t i = 0; i < steps.size(); ++i) {
-      World next = world;
+      next = world;
       model_.Take(steps[i], next);
       const auto [index, is_new] = Add(next, at, i);
       if (index == at) continue;
