@@ -50,15 +50,7 @@ def run(code):
     return ran.stdout
 
 
-@pytest.mark.parametrize(
-    ("before", "code", "limit"),
-    [
-        ("", "import embla", 0.02),
-        ("import numpy", "import embla; embla.Client", 0.06),
-    ],
-    ids=["the package", "the client beside NumPy"],
-)
-def test_the_import_is_quick(before, code, limit):
+def import_time(code, before=""):
     """Processor time in seconds, least of nine."""
     timed = f"""
 import time
@@ -67,7 +59,20 @@ start = time.process_time()
 {code}
 print(time.process_time() - start)
 """
-    assert min(float(run(timed)) for _ in range(9)) <= limit
+    return min(float(run(timed)) for _ in range(9))
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "share"),
+    [
+        ("", "import embla", 0.2),
+        ("import numpy", "import embla; embla.Client", 0.4),
+    ],
+    ids=["the package", "the client beside NumPy"],
+)
+def test_the_import_is_quick(before, code, share):
+    """Beside the import of NumPy, on the same machine."""
+    assert import_time(code, before) <= share * import_time("import numpy")
 
 
 def test_the_import_alone_brings_no_numpy():
