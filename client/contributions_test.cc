@@ -19,7 +19,7 @@
 #include "core/base/testing/seeds.h"
 #include "core/base/testing/status_matchers.h"
 
-namespace embla::client {
+namespace embla::client::contributions_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -475,4 +475,4 @@ TEST(JoinSteps, OfAnOrdinaryTableIsAnError) {
 }
 
 }  // namespace
-}  // namespace embla::client
+}  // namespace embla::client::contributions_test

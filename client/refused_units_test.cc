@@ -17,7 +17,7 @@
 #include "core/base/testing/seeds.h"
 #include "core/base/testing/status_matchers.h"
 
-namespace embla::client {
+namespace embla::client::refused_units_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -408,4 +408,4 @@ TEST_P(RandomHintsTest, ApplyEveryRowExactlyOnceWithoutAPlan) {
 INSTANTIATE_TEST_SUITE_P(CombineDuplicates, RandomHintsTest, ::testing::Bool());
 
 }  // namespace
-}  // namespace embla::client
+}  // namespace embla::client::refused_units_test

@@ -135,24 +135,79 @@ add_custom_target(embla_tsan_tests)
 # The tests with label `gpu`: what tests/gpu.sh builds.
 add_custom_target(embla_gpu_tests)
 
-# embla_test(<name> SRCS ... DEPS ... [LABELS ...] [TIMEOUT s])
-# One GoogleTest binary, one ctest case. SRCS also name the headers that only tests include. Label
-# `grpc` keeps it out of the tsan preset.
+# Compiling a test takes longer than running it; what it tests is in libraries.
+set(embla_test_options $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1$<SEMICOLON>-g0>)
+
+# embla_suites(<name> SRCS ... DEPS ...): tests that several programs link, each with another
+# implementation of what they test, as objects: compiled once.
+function(embla_suites name)
+  if(NOT EMBLA_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_library(embla_${name} OBJECT ${ARG_SRCS})
+  add_library(embla::${name} ALIAS embla_${name})
+  embla_unity(embla_${name})
+  target_link_libraries(embla_${name} PUBLIC embla_options ${ARG_DEPS} GTest::gmock)
+  target_compile_options(embla_${name} PRIVATE ${embla_test_options})
+  embla_test_headers(SRCS ${ARG_SRCS} DEPS ${ARG_DEPS})
+endfunction()
+
+# The program of test `name` in build/<preset>/tests, as a target of that name.
+function(embla_test_program name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  embla_unity(${name})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_link_libraries(${name} PRIVATE embla_options ${ARG_DEPS})
+  target_compile_options(${name} PRIVATE ${embla_test_options})
+endfunction()
+
+# Test `name` as a part of the program of its folder, build/<preset>/tests/<folder>_tests: eight
+# tests in one compilation take as long as three alone. tests/<name> is a link to it and runs the
+# tests of <name>.cc (core/base/testing/test_main.cc).
+function(embla_linked_test name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR}
+    OUTPUT_VARIABLE program)
+  string(MAKE_C_IDENTIFIER ${program} program)
+  if("gpu" IN_LIST ARG_LABELS)
+    string(APPEND program _gpu)
+  endif()
+  string(APPEND program _tests)
+  if(NOT TARGET ${program})
+    embla_test_program(${program} DEPS embla::test_main)
+    set_target_properties(${program} PROPERTIES UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+  target_sources(${program} PRIVATE ${ARG_SRCS})
+  target_link_libraries(${program} PRIVATE ${ARG_DEPS})
+  add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/tests/${name} DEPENDS ${program}
+    COMMAND ${CMAKE_COMMAND} -E create_symlink ${program} ${CMAKE_BINARY_DIR}/tests/${name}
+    VERBATIM)
+  add_custom_target(${name} ALL DEPENDS ${CMAKE_BINARY_DIR}/tests/${name})
+endfunction()
+
+# embla_test(<name> [SRCS ...] DEPS ... [LABELS ...] [TIMEOUT s] [ALONE])
+# One ctest case of GoogleTest. SRCS also name the headers that only tests include. Label `grpc`
+# keeps it out of the tsan preset. In a unity build it shares a program with others of its folder,
+# unless it has other sources than <name>.cc, includes tests (*_conformance.h), or is said to be
+# ALONE.
 function(embla_test name)
   if(NOT EMBLA_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
-  add_executable(${name} ${ARG_SRCS})
-  embla_unity(${name})
-  set_target_properties(${name} PROPERTIES
-    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  target_link_libraries(${name} PRIVATE embla_options ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  # Compiling a test takes longer than running it; what it tests is in libraries.
-  target_compile_options(${name} PRIVATE
-    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1$<SEMICOLON>-g0>)
+  cmake_parse_arguments(ARG "ALONE" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  set(others ${ARG_SRCS})
+  list(REMOVE_ITEM others ${name}.cc)
+  list(FILTER others INCLUDE REGEX "\\.cc$|_conformance\\.h$")
+  if(EMBLA_UNITY AND ${name}.cc IN_LIST ARG_SRCS AND NOT others AND NOT ARG_ALONE)
+    embla_linked_test(${name} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS} LABELS ${ARG_LABELS})
+  else()
+    embla_test_program(${name} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  endif()
   embla_test_headers(SRCS ${ARG_SRCS} DEPS ${ARG_DEPS})
-  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  add_test(NAME ${name} COMMAND ${CMAKE_BINARY_DIR}/tests/${name}
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()

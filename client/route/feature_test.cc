@@ -5,7 +5,7 @@
 
 #include "core/base/testing/status_matchers.h"
 
-namespace embla::client {
+namespace embla::client::feature_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -84,4 +84,4 @@ TEST(CheckFeature, RefusesSizesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace embla::client
+}  // namespace embla::client::feature_test

@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace embla::client {
+namespace embla::client::unit_hints_test {
 namespace {
 
 constexpr std::int64_t kRows = 70;
@@ -159,4 +159,4 @@ TEST(UnitHintsInclude, HasABound) {
 }
 
 }  // namespace
-}  // namespace embla::client
+}  // namespace embla::client::unit_hints_test

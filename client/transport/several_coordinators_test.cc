@@ -20,7 +20,7 @@
 #include "embla/v1/admin.grpc.pb.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 
-namespace embla::client {
+namespace embla::client::several_coordinators_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -185,4 +185,4 @@ TEST_F(SeveralCoordinatorsTest, APlanOfAnotherClusterIsNeverTaken) {
 }
 
 }  // namespace
-}  // namespace embla::client
+}  // namespace embla::client::several_coordinators_test

@@ -22,7 +22,7 @@
 #include "core/base/testing/status_matchers.h"
 #include "core/tls/testing/test_authority.h"
 
-namespace embla {
+namespace embla::link_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -189,4 +189,4 @@ TEST(LinkFromClient, IsOverForWhoDoesNotGreet) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::link_test

@@ -16,7 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace embla::wire {
+namespace embla::wire::replicate_codec_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -160,4 +160,4 @@ TEST(DecodeReplicateAnswer, HasTheAckOrWhyThereIsNone) {
 }
 
 }  // namespace
-}  // namespace embla::wire
+}  // namespace embla::wire::replicate_codec_test

@@ -20,7 +20,7 @@
 #include "core/wire/random_request.h"
 #include "embla/v1/data.pb.h"
 
-namespace embla::wire {
+namespace embla::wire::reply_codec_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -434,4 +434,4 @@ TEST(ReplyCodecDecode, DamagedRepliesAreErrorsNotCrashes) {
 }
 
 }  // namespace
-}  // namespace embla::wire
+}  // namespace embla::wire::reply_codec_test

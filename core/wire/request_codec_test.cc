@@ -16,7 +16,7 @@
 #include "core/wire/request_invariants.h"
 #include "embla/v1/data.pb.h"
 
-namespace embla::wire {
+namespace embla::wire::request_codec_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -654,4 +654,4 @@ TEST(RequestCodecDecode, AStreamRequestWithoutCallIsAnswered) {
 }
 
 }  // namespace
-}  // namespace embla::wire
+}  // namespace embla::wire::request_codec_test

@@ -10,7 +10,7 @@
 #include "core/wire/random_request.h"
 #include "core/wire/request_invariants.h"
 
-namespace embla::wire {
+namespace embla::wire::request_fuzz_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -81,4 +81,4 @@ TEST(RequestCodecFuzz, FramesThatAreNotDamagedAreAccepted) {
 }
 
 }  // namespace
-}  // namespace embla::wire
+}  // namespace embla::wire::request_fuzz_test

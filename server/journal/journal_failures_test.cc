@@ -15,7 +15,7 @@
 #include "server/journal/testing/journaled_node.h"
 #include "server/shard/testing/local_cluster.h"
 
-namespace embla::testing {
+namespace embla::testing::journal_failures_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -273,4 +273,4 @@ TEST_F(JournalFailuresTest, AnAveragingThatAStoppedGpuCannotDoIsNotMadeUpFor) {
 }
 
 }  // namespace
-}  // namespace embla::testing
+}  // namespace embla::testing::journal_failures_test

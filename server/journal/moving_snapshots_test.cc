@@ -29,7 +29,7 @@
 #include "server/shard/testing/local_cluster.h"
 #include "server/shard/testing/row_images.h"
 
-namespace embla::testing {
+namespace embla::testing::moving_snapshots_test {
 namespace {
 
 constexpr TableId kTable{1};
@@ -349,4 +349,4 @@ TEST_F(MovingSnapshotsTest, ADirectoryStaysSmallWhileUnitsMoveWithoutAnEnd) {
 }
 
 }  // namespace
-}  // namespace embla::testing
+}  // namespace embla::testing::moving_snapshots_test

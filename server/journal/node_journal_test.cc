@@ -31,7 +31,7 @@
 #include "server/shard/testing/row_images.h"
 #include "server/shard/testing/unit_moves.h"
 
-namespace embla::testing {
+namespace embla::testing::node_journal_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -532,4 +532,4 @@ TEST(NodeJournal, AKilledNodeGoesOnWithTheBitsOfOneThatLived) {
 }
 
 }  // namespace
-}  // namespace embla::testing
+}  // namespace embla::testing::node_journal_test

@@ -19,7 +19,7 @@
 #include "server/journal/testing/journaled_node.h"
 #include "server/shard/testing/local_cluster.h"
 
-namespace embla::testing {
+namespace embla::testing::table_durability_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -153,7 +153,7 @@ class TableDurabilityTest : public ::testing::Test {
   }
 
   PendingPtr<UpdateResult> Send(const std::vector<TableId>& tables) {
-    return testing::Send(subject_->node(), tables, ++seq_);
+    return table_durability_test::Send(subject_->node(), tables, ++seq_);
   }
   void Hold(Gate gate) { subject_->disk().Hold(gate); }
 
@@ -219,7 +219,7 @@ TEST_F(TableDurabilityTest, ARepetitionWaitsAsWell) {
   Start();
   Hold(Gate::kSync);
   const auto first = Send({kSynced});
-  const auto again = testing::Send(subject_->node(), {kSynced}, seq_);
+  const auto again = table_durability_test::Send(subject_->node(), {kSynced}, seq_);
   ExpectWaitsForSync(again);
   EXPECT_TRUE(again->Wait()->duplicate);
   EXPECT_THAT(first->Wait(), IsOk());
@@ -251,13 +251,13 @@ TEST_F(TableDurabilityTest, AStepWaitsAndSoDoesAContributionThatIsInOne) {
   Start();
   Hold(Gate::kSync);
   // Numbers of steps and of updates go together here.
-  const auto contribution = testing::Send(subject_->node(), {kSteps}, 1);
-  const auto again = testing::Send(subject_->node(), {kSteps}, 1);
+  const auto contribution = table_durability_test::Send(subject_->node(), {kSteps}, 1);
+  const auto again = table_durability_test::Send(subject_->node(), {kSteps}, 1);
   AwaitFor([&] { return subject_->node().StepReports().at(0).first_unmade == 1; },
            absl::Seconds(30), "the step is made");
   // A repetition, not a part of the step.
   std::uint64_t before = subject_->journal().end();
-  const auto late = testing::Send(subject_->node(), {kSteps}, 1);
+  const auto late = table_durability_test::Send(subject_->node(), {kSteps}, 1);
   AwaitRecordBehind(before);
   AwaitWritten();
   EXPECT_FALSE(contribution->is_answered());
@@ -294,7 +294,7 @@ TEST_F(TableDurabilityTest, ANodeThatKeepsNoUpdatesRefusesTablesThatAskForMore) 
                          ::testing::AllOf(HasSubstr("t" + std::to_string(ToInt(table))),
                                           HasSubstr("--data-dir"), HasSubstr("durability=node"))));
   }
-  EXPECT_THAT(testing::Send(subject_->node(), {kSteps}, 1)->Wait().status(),
+  EXPECT_THAT(table_durability_test::Send(subject_->node(), {kSteps}, 1)->Wait().status(),
               StatusIs(Code::kFailedPrecondition, HasSubstr("durability=node")));
   for (TableSpec& spec : tables_) spec.durability = TableDurability::kNode;
   Install();
@@ -305,7 +305,7 @@ TEST_F(TableDurabilityTest, ANodeWithoutADirectoryRefusesThemAsWell) {
   LocalCluster cluster({});
   TablePlan plan{.spec = SpecOf(kSynced), .replicas = {{{0, kRows, 0, kDim, {NodeId{1}, 0}}}}};
   ASSERT_THAT(cluster.Install({plan}), IsOk());
-  EXPECT_THAT(testing::Send(cluster.node(0), {kSynced}, 1)->Wait().status(),
+  EXPECT_THAT(table_durability_test::Send(cluster.node(0), {kSynced}, 1)->Wait().status(),
               StatusIs(Code::kFailedPrecondition, HasSubstr("this node keeps none")));
 }
 
@@ -368,4 +368,4 @@ TEST_F(CopiesDurabilityTest, ACopyHasAnUpdateAtTheLevelOfItsTableBeforeThePrimar
 }
 
 }  // namespace
-}  // namespace embla::testing
+}  // namespace embla::testing::table_durability_test

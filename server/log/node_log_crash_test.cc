@@ -14,7 +14,7 @@
 #include "server/log/testing/log_model.h"
 #include "server/log/testing/simulated_storage.h"
 
-namespace embla {
+namespace embla::node_log_crash_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -184,4 +184,4 @@ TEST(NodeLogCrash, RandomLivesOfALogAgainstItsModel) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::node_log_crash_test

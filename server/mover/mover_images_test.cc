@@ -13,7 +13,7 @@
 #include "server/migration/unit_record.h"
 #include "server/mover/testing/simulated_node.h"
 
-namespace embla {
+namespace embla::mover_images_test {
 namespace {
 
 using testing::IsOk;
@@ -217,4 +217,4 @@ TEST_F(MoverImagesTest, OneWaitsAtATime) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::mover_images_test

@@ -4,7 +4,7 @@
 #include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 
-namespace embla {
+namespace embla::unit_replay_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -142,4 +142,4 @@ TEST(UnitReplayDropTable, ForgetsItsUnits) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::unit_replay_test

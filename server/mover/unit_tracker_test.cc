@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "server/mover/token_bucket.h"
 
-namespace embla {
+namespace embla::unit_tracker_test {
 namespace {
 
 constexpr NodeId kSource{1};
@@ -225,4 +225,4 @@ TEST_F(UnitTrackerTest, AUnitThatChangesDevicesTakesUpdatesAsAtRest) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::unit_tracker_test

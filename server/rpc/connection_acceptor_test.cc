@@ -25,7 +25,7 @@
 #include "server/rpc/http2_fixture.h"
 #include "server/rpc/rpc_server.h"
 
-namespace embla {
+namespace embla::connection_acceptor_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -220,4 +220,4 @@ TEST_F(ConnectionAcceptorEnd, ClientThatCancelsHundredsOfCallsIsLeftAlone) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::connection_acceptor_test

@@ -16,7 +16,7 @@
 #include "core/base/testing/status_matchers.h"
 #include "server/state_store/memory_state_store.h"
 
-namespace embla {
+namespace embla::coordinator_host_test {
 namespace {
 
 using embla::testing::AwaitFor;
@@ -413,4 +413,4 @@ TEST(CoordinatorHostSessions, OfSixThousandTrainersCostFewSyncsOfASlowDiskAndNoN
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::coordinator_host_test

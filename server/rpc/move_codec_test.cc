@@ -282,9 +282,11 @@ TEST(MoveCodecPeers, SurviveRandomDamage) {
       grpc::ByteBuffer bytes(&slice, 1);
       const absl::StatusOr<MoveCall> call = DecodeMove(bytes, pool, {});
       const absl::StatusOr<PeerMessage> by_text = DecodeFromText(damaged);
-      if (call.ok()) EXPECT_THAT(by_text, IsOk());
-      decoded += call.ok() ? 1 : 0;
-      if (call.ok()) continue;
+      if (call.ok()) {
+        EXPECT_THAT(by_text, IsOk());
+        ++decoded;
+        continue;
+      }
       ASSERT_THAT(call, StatusIs(absl::StatusCode::kInvalidArgument));
     }
     EXPECT_GT(decoded, 0);

@@ -18,7 +18,7 @@
 #include "server/rpc/http2_fixture.h"
 #include "server/rpc/http2_sender.h"
 
-namespace embla {
+namespace embla::overload_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -330,4 +330,4 @@ TEST_F(DataServiceOverload, MessageOfManyFieldsIsRefusedBeforeItIsParsed) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::overload_test

@@ -30,7 +30,7 @@
 #include "server/shard/session_gate.h"
 #include "server/shard/testing/local_cluster.h"
 
-namespace embla {
+namespace embla::recorded_messages_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -297,4 +297,4 @@ TEST_F(RecordedExchanges, RecordedRequestsGetTheRecordedReplies) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::recorded_messages_test

@@ -24,7 +24,7 @@
 #include "server/shard/session_gate.h"
 #include "server/shard/testing/local_cluster.h"
 
-namespace embla {
+namespace embla::request_trace_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -228,4 +228,4 @@ TEST_F(RequestTraceTest, LinesBeyondTheBoundAreCounted) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::request_trace_test

@@ -13,7 +13,7 @@
 #include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
 
-namespace embla {
+namespace embla::trainer_quotas_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -185,4 +185,4 @@ TEST(ParseTrainerQuotas, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::trainer_quotas_test

@@ -17,7 +17,7 @@
 #include "server/shard/shard_node_impl.h"
 #include "server/shard/testing/local_cluster.h"
 
-namespace embla {
+namespace embla::install_plan_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -365,4 +365,4 @@ TEST_F(InstallPlanTest, ABarrierThatFailsLeavesThePlanUninstalledAndItIsTakenThe
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::install_plan_test

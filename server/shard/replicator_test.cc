@@ -26,7 +26,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace embla::testing {
+namespace embla::testing::replicator_test {
 namespace {
 
 using Kind = ReplicaMessage::Kind;
@@ -796,4 +796,4 @@ TEST_F(ReplicatorTest, ACopyIsToldThatItServesByAnyMessageThatBringsItThere) {
 }
 
 }  // namespace
-}  // namespace embla::testing
+}  // namespace embla::testing::replicator_test

@@ -21,7 +21,7 @@
 #include "server/shard/table_inspector.h"
 #include "server/shard/testing/local_cluster.h"
 
-namespace embla {
+namespace embla::shard_node_test {
 namespace {
 
 using ::embla::testing::Await;
@@ -705,4 +705,4 @@ TEST(ShardNodeCreate, OptionsAreChecked) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::shard_node_test

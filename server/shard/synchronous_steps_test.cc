@@ -24,7 +24,7 @@
 #include "server/shard/testing/table_model.h"
 #include "server/shard/testing/unit_moves.h"
 
-namespace embla {
+namespace embla::synchronous_steps_test {
 namespace {
 
 using ::embla::testing::Await;
@@ -554,4 +554,4 @@ TEST_F(ContributionsTest, ThatWaitAreAnsweredWhenTheTableGoes) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::synchronous_steps_test

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "server/shard/testing/unit_moves.h"
 
-namespace embla {
+namespace embla::unit_folds_test {
 namespace {
 
 using ::embla::testing::EncodeRows;
@@ -197,4 +197,4 @@ TEST_F(UnitFoldsTest, AUnitThatThePlanHasElsewhereIsNotNoted) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::unit_folds_test

@@ -13,7 +13,7 @@
 #include "server/shard/table_inspector.h"
 #include "server/shard/testing/unit_moves.h"
 
-namespace embla {
+namespace embla::unit_relocation_test {
 namespace {
 
 using ::embla::testing::AwaitStatus;
@@ -230,4 +230,4 @@ TEST(UnitRelocationOfGroups, ACopyThatCannotBeWrittenLeavesAllWhereTheyAre) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::unit_relocation_test

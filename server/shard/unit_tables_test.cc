@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "server/shard/testing/unit_moves.h"
 
-namespace embla {
+namespace embla::unit_tables_test {
 namespace {
 
 using ::embla::testing::Await;
@@ -484,4 +484,4 @@ TEST(UnitTablesLookup, AGateThatComesWhileALookupIsOnItsWayIsNotPassedBy) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::unit_tables_test

@@ -13,7 +13,7 @@
 #include "server/shard/testing/unit_moves.h"
 #include "server/shard/unit_tables.h"
 
-namespace embla {
+namespace embla::units_of_groups_test {
 namespace {
 
 using ::embla::testing::Await;
@@ -268,4 +268,4 @@ TEST_F(UnitsOfGroupsTest, TheWindowsThatTravelAreThoseOfAllGroups) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::units_of_groups_test

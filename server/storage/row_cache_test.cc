@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "kernels/row_kernels.h"
 
-namespace embla {
+namespace embla::row_cache_test {
 namespace {
 
 using kernels::kNoSlot;
@@ -139,7 +139,7 @@ class Model {
 };
 
 void Compare(std::uint32_t seed) {
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   const std::uint32_t lines = 1 + random() % 12;
   const Policy policy = random() % 2 == 0 ? Policy::kLru : Policy::kLfu;
@@ -177,9 +177,9 @@ void Compare(std::uint32_t seed) {
 TEST(RowCache, DoesWhatAModelWithPlainSearchesDoes) {
   for (std::uint32_t seed = 1; seed <= 200; ++seed) {
     Compare(seed);
-    if (testing::Test::HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
   }
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::row_cache_test

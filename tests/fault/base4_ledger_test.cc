@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace embla::fault {
+namespace embla::fault::base4_ledger_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -185,4 +185,4 @@ TEST(Base4LedgerCheck, FindsAnUpdateThatWasNeverSent) {
 }
 
 }  // namespace
-}  // namespace embla::fault
+}  // namespace embla::fault::base4_ledger_test

@@ -28,7 +28,7 @@ constexpr int kFailpointExitCode = 86;                   // core/base/failpoint.
 constexpr absl::Duration kLook = absl::Milliseconds(5);  // Between two looks at processes.
 constexpr absl::Duration kStartTimeout = absl::Seconds(60);
 
-std::string Program(const std::string& name) {
+std::string PathOf(const std::string& name) {
   const char* const directory = std::getenv("EMBLA_BIN_DIR");
   return directory == nullptr ? name : absl::StrCat(directory, "/", name);
 }
@@ -138,22 +138,21 @@ std::vector<std::string> ChaosCluster::ArgumentsOf(int victim) {
     argv.insert(argv.end(), more);
   };
   if (IsTrainer(victim)) {
-    add({Program("chaos-trainer"), "--index", absl::StrCat(victim - shards()), "--trainers",
+    add({PathOf("chaos-trainer"), "--index", absl::StrCat(victim - shards()), "--trainers",
          absl::StrCat(options_.trainers), "--coordinator", trainer_address(), "--seed",
          absl::StrCat(options_.seed), "--directory", options_.directory});
     return argv;
   }
   if (victim == kCoordinator) {
-    add({Program("embla-coordinator"), "--listen", process.listen, "--admin-listen", process.admin,
+    add({PathOf("embla-coordinator"), "--listen", process.listen, "--admin-listen", process.admin,
          "--state-dir", FileOf(victim, ".state"), "--heartbeat-ms", "200", "--dead-after-ms",
          "1500"});
   } else {
     // Only the program with planted damage names it.
     const char* const shard =
         options_.first_failpoints.empty() ? "embla-shard" : "embla-shard-damaged";
-    add({Program(shard), "--name", NameOf(victim), "--coordinator",
-         link_proxies_[victim]->address(), "--listen", process.listen, "--advertise",
-         data_proxies_[victim]->address(), "--devices",
+    add({PathOf(shard), "--name", NameOf(victim), "--coordinator", link_proxies_[victim]->address(),
+         "--listen", process.listen, "--advertise", data_proxies_[victim]->address(), "--devices",
          absl::StrCat("cpu:", options_.devices_per_shard), "--memory-per-device", "256MiB",
          "--threads-per-device", "1"});
     if (options_.has_data_dirs) {
@@ -397,7 +396,7 @@ absl::StatusOr<Verification> ChaosCluster::Verify(const std::string& table) cons
   EMBLA_ASSIGN_OR_RETURN(
       testing::ChildProcess child,
       testing::ChildProcess::Start(
-          {Program("embla"), "verify", "--admin", admin_address(), "--table", table, "-o", "json"},
+          {PathOf("embla"), "verify", "--admin", admin_address(), "--table", table, "-o", "json"},
           output));
   const int code = child.Wait();
   // The output has the findings, and a second document with the error behind them.

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kStaleRequests = 24;  // Requests in one fault of the kind.
 constexpr absl::Duration kHealTimeout = absl::Seconds(30);
-constexpr absl::Duration kLook = absl::Milliseconds(5);  // Between two looks at tables.
+constexpr absl::Duration kTableLook = absl::Milliseconds(5);  // Between two looks at tables.
 constexpr std::size_t kFindingsShown = 40;
 // So that a run's parts draw different numbers.
 constexpr std::uint64_t kJobSeed = 1'000'003;
@@ -302,7 +302,7 @@ bool ChaosRun::AwaitProgress() {
     });
     if (waits == trainers.end()) return true;
     if (std::all_of(tables_.begin(), tables_.end(), is_full)) return true;
-    AwaitChange(waits->progress, waits->progress, kLook);
+    AwaitChange(waits->progress, waits->progress, kTableLook);
   }
   AddHang();
   return false;

@@ -40,7 +40,7 @@
 #include "tests/integration/counted_rows.h"
 #include "tests/testing/metrics_text.h"
 
-namespace embla::fault {
+namespace embla::fault::cut_links_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -296,4 +296,4 @@ TEST_F(CutLinksTest, NoLookupIsStaleByDataSockets) {
 }
 
 }  // namespace
-}  // namespace embla::fault
+}  // namespace embla::fault::cut_links_test

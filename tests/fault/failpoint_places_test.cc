@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace embla::fault {
+namespace embla::fault::failpoint_places_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -40,4 +40,4 @@ TEST(FailpointPlaces, ThatTheWalkDoesNotMeetHaveAReason) {
 }
 
 }  // namespace
-}  // namespace embla::fault
+}  // namespace embla::fault::failpoint_places_test

@@ -12,7 +12,7 @@
 namespace embla::fault {
 namespace {
 
-constexpr absl::Duration kLook = absl::Milliseconds(20);  // Between two questions about a job.
+constexpr absl::Duration kJobLook = absl::Milliseconds(20);  // Between two questions about a job.
 constexpr absl::Duration kFinishTimeout = absl::Seconds(60);
 // Most looks at a job before it is interfered with, if it is.
 constexpr int kLooksBeforeInterference = 60;
@@ -57,7 +57,7 @@ void JobDriver::Stop() {
 
 void JobDriver::AwaitNextLook() {
   const MutexLock lock(mu_);
-  stopped_.WaitFor(mu_, kLook);
+  stopped_.WaitFor(mu_, kJobLook);
 }
 
 MoveState JobDriver::Now() const {

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/fault/chaos_run.h"
 
-namespace embla::fault {
+namespace embla::fault::planted_damage_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -47,4 +47,4 @@ TEST(ChaosRun, FindsAnUpdateThatIsAppliedTwice) {
 }
 
 }  // namespace
-}  // namespace embla::fault
+}  // namespace embla::fault::planted_damage_test

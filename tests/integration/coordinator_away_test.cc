@@ -30,7 +30,7 @@
 #include "tests/testing/metrics_text.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::coordinator_away_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -178,4 +178,4 @@ TEST_F(CoordinatorAwayTest, NoWriterWaitsForItAndNoLookupIsStale) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::coordinator_away_test

@@ -18,7 +18,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::created_tables_test {
 namespace {
 
 using embla::testing::AwaitFor;
@@ -120,4 +120,4 @@ TEST_F(CreatedTablesTest, AKilledCoordinatorLeavesAllOrNothing) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::created_tables_test

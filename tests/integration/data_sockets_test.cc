@@ -26,7 +26,7 @@
 #include "tests/testing/metrics_text.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::data_sockets_test {
 namespace {
 
 using client::Client;
@@ -271,4 +271,4 @@ TEST_P(DataSocketsByEachWay, EndWithTheAgeOfTheirConnection) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::data_sockets_test

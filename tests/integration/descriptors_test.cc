@@ -20,7 +20,7 @@
 #include "server/rpc/http2_fixture.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::descriptors_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -87,4 +87,4 @@ TEST_F(Descriptors, ProgramRaisesItsLimitOrRefusesToStart) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::descriptors_test

@@ -14,7 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::doctor_cluster_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -107,4 +107,4 @@ TEST(Doctor, FindsNodesThatKeepNothingAndCoordinatorsThatAreNotThere) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::doctor_cluster_test

@@ -27,7 +27,7 @@
 #include "tests/testing/process_cluster.h"
 #include "tests/testing/progress.h"
 
-namespace embla {
+namespace embla::drained_copies_test {
 namespace {
 
 using client::Client;
@@ -258,4 +258,4 @@ TEST_F(CopiesTest, SoTheyDoWhileProcessesAreKilled) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::drained_copies_test

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::failures_test {
 namespace {
 
 using client::CallOptions;
@@ -129,4 +129,4 @@ TEST_F(FailuresTest, ProgramsStopCleanlyOnTerm) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::failures_test

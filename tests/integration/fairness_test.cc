@@ -18,7 +18,7 @@
 #include "tests/testing/metrics_text.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::fairness_test {
 namespace {
 
 using client::Client;
@@ -163,4 +163,4 @@ TEST(Fairness, ALightClientBesideFiftyHeavyOnesWaitsForOneOfTheirRequests) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::fairness_test

@@ -15,7 +15,7 @@
 #include "core/base/testing/status_matchers.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::file_limit_test {
 namespace {
 
 using client::Client;
@@ -119,4 +119,4 @@ TEST_F(FileLimit, ServingNodeWithoutRoomRefusesUpdatesAndAnswersLookups) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::file_limit_test

@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::forgotten_nodes_test {
 namespace {
 
 using client::FeatureGradient;
@@ -156,4 +156,4 @@ TEST_F(ForgottenNodesTest, ADrainedNodeThatWasStoppedGoesWithoutAWord) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::forgotten_nodes_test

@@ -21,7 +21,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::group_moves_test {
 namespace {
 
 using client::Client;
@@ -226,4 +226,4 @@ TEST_F(GroupMovesTest, LargeUnitsThatAreAveragedAfterEachStepMoveToo) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::group_moves_test

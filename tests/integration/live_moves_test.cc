@@ -23,7 +23,7 @@
 #include "server/app/shard_process.h"
 #include "server/rpc/coordinator_fixture.h"
 
-namespace embla {
+namespace embla::live_moves_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -494,4 +494,4 @@ TEST_F(LiveMovesTest, AJobGoesOnWhenTheCoordinatorIsBack) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::live_moves_test

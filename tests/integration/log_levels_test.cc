@@ -11,7 +11,7 @@
 #include "core/base/testing/temp_directory.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::log_levels_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -64,4 +64,4 @@ TEST(LogLevels, ChangeWhileServersRunAndEndWithTheProcess) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::log_levels_test

@@ -25,7 +25,7 @@
 #include "tests/testing/metrics_text.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::memory_nodes_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -203,4 +203,4 @@ TEST_F(MemoryNodesTest, WhatASourceHadNotHandedOverBeginsAnewAndTheJobGoesOn) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::memory_nodes_test

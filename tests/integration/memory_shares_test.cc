@@ -26,7 +26,7 @@
 #include "server/rpc/http2_sender.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::memory_shares_test {
 namespace {
 
 using client::Client;
@@ -377,4 +377,4 @@ TEST_F(MemoryShares, SessionHasWhatItHasInFlight) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::memory_shares_test

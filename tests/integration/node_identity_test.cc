@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::node_identity_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -138,4 +138,4 @@ TEST_F(NodeIdentityTest, AnotherClustersKeyEndsTheProgram) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::node_identity_test

@@ -20,7 +20,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::planned_tables_test {
 namespace {
 
 using client::FeatureLookup;
@@ -109,4 +109,4 @@ TEST_F(PlannedTablesTest, AutoPlacesATableAndTheHistoryTellsIt) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::planned_tables_test

@@ -24,7 +24,7 @@
 #include "tests/testing/metrics_text.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::readiness_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -245,4 +245,4 @@ TEST(Logs, AreJsonWhereThatIsAsked) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::readiness_test

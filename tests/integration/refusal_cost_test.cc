@@ -30,7 +30,7 @@
 #include "server/rpc/data_socket_fixture.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::refusal_cost_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -277,4 +277,4 @@ TEST_F(RefusalCost, OfAnUpdateIsThatOfItsBytesAndSmallOnceItIsAskedFor) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::refusal_cost_test

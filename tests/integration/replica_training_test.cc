@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::replica_training_test {
 namespace {
 
 using client::Client;
@@ -254,4 +254,4 @@ TEST_F(ReplicaTrainingTest, ADeadNodeIsNamedAndSyncGoesOnWhenItIsBack) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::replica_training_test

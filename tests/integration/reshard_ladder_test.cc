@@ -28,7 +28,7 @@
 #include "tests/testing/process_cluster.h"
 #include "tests/testing/progress.h"
 
-namespace embla {
+namespace embla::reshard_ladder_test {
 namespace {
 
 using client::Client;
@@ -333,4 +333,4 @@ TEST_F(ReshardLadderTest, SoItDoesWhereNodesHaveSeveralDevices) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::reshard_ladder_test

@@ -24,7 +24,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::restore_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -349,4 +349,4 @@ TEST_F(RestoreTest, Loop) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::restore_test

@@ -24,7 +24,7 @@
 #include "tests/testing/metrics_text.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::set_clocks_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -138,4 +138,4 @@ TEST_F(SetClocks, NobodyWaitsAndNobodyGivesUp) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::set_clocks_test

@@ -23,7 +23,7 @@
 #include "tests/testing/process_cluster.h"
 #include "tests/testing/progress.h"
 
-namespace embla {
+namespace embla::shard_kills_test {
 namespace {
 
 using client::CallOptions;
@@ -263,4 +263,4 @@ TEST_F(ShardKillsTest, SoItDoesWhileRowsMoveToOtherShards) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::shard_kills_test

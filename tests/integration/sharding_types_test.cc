@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::sharding_types_test {
 namespace {
 
 using client::CallOptions;
@@ -227,4 +227,4 @@ TEST_F(ShardingTypesTest, ThreeNodesOneDevice) { ExpectSameTraining(3, 1); }
 TEST_F(ShardingTypesTest, ThreeNodesFourDevices) { ExpectSameTraining(3, 4); }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::sharding_types_test

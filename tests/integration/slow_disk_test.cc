@@ -25,7 +25,7 @@
 #include "tests/testing/metrics_text.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::slow_disk_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -229,4 +229,4 @@ TEST_F(SlowLog, NothingIsLostWhenTheNodeIsKilledWhileUpdatesWait) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::slow_disk_test

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::stopping_test {
 namespace {
 
 using client::FeatureGradient;
@@ -55,4 +55,4 @@ TEST(ShardStops, WithinItsGraceWhileAReplicaHangs) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::stopping_test

@@ -42,7 +42,7 @@
 #include "embla/v1/data.pb.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::strangers_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -335,4 +335,4 @@ TEST_F(StrangersWithoutACertificate, CallsWithoutAGoodTokenAreRefusedByTheTenTho
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::strangers_test

@@ -24,7 +24,7 @@
 #include "tests/testing/process_cluster.h"
 #include "tests/testing/progress.h"
 
-namespace embla {
+namespace embla::synchronous_training_test {
 namespace {
 
 using client::CallOptions;
@@ -405,4 +405,4 @@ TEST_F(SilentRankTest, FailsTheStepOfTablesThatAreDeclaredSo) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::synchronous_training_test

@@ -23,7 +23,7 @@
 #include "core/tls/testing/test_authority.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::tls_cluster_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -378,4 +378,4 @@ TEST(TlsCluster, ATrainerBeyondItsQuotaWaitsAndNobodyElseDoes) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::tls_cluster_test

@@ -13,7 +13,7 @@
 #include "core/base/testing/status_matchers.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::tracing_test {
 namespace {
 
 using ::embla::testing::IsOk;
@@ -87,4 +87,4 @@ INSTANTIATE_TEST_SUITE_P(ByTransport, Tracing,
                          });
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::tracing_test

@@ -21,7 +21,7 @@
 #include "tests/testing/metrics_text.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::trainer_leases_test {
 namespace {
 
 using ::embla::testing::AwaitFor;
@@ -151,4 +151,4 @@ TEST_F(TrainerLeases, ATrainerThatIsStoppedForLongerThanItsLeaseWakesToADenial) 
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::trainer_leases_test

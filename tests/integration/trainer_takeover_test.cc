@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::trainer_takeover_test {
 namespace {
 
 using client::Client;
@@ -113,4 +113,4 @@ TEST_F(TrainerTakeover, WaitsForANodeThatIsAway) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::trainer_takeover_test

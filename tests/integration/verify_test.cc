@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::verify_test {
 namespace {
 
 using client::FeatureGradient;
@@ -138,4 +138,4 @@ TEST_F(VerifyTest, ComparesReplicaGroupsThatWereAveraged) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::verify_test

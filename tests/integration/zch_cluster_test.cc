@@ -20,7 +20,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
 
-namespace embla {
+namespace embla::zch_cluster_test {
 namespace {
 
 using client::CallOptions;
@@ -339,4 +339,4 @@ TEST_F(ZchSweepTest, SurveyAndSweepOfIdleIds) {
 }
 
 }  // namespace
-}  // namespace embla
+}  // namespace embla::zch_cluster_test

@@ -10,7 +10,7 @@
 #include "tests/model/fold_world.h"
 #include "tests/model/searcher.h"
 
-namespace embla::model {
+namespace embla::model::fold_model_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -128,4 +128,4 @@ TEST(FoldGuardsList, EveryGuardIsRemovedOnce) {
 }
 
 }  // namespace
-}  // namespace embla::model
+}  // namespace embla::model::fold_model_test

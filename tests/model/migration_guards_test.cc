@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/model/search.h"
 
-namespace embla::model {
+namespace embla::model::migration_guards_test {
 namespace {
 
 struct RemovedGuard {
@@ -123,4 +123,4 @@ TEST(MigrationGuardsList, EveryGuardIsRemovedOnce) {
 }
 
 }  // namespace
-}  // namespace embla::model
+}  // namespace embla::model::migration_guards_test

@@ -9,7 +9,7 @@
 #include "tests/model/search.h"
 #include "tests/model/walk.h"
 
-namespace embla::model {
+namespace embla::model::migration_model_test {
 namespace {
 
 struct Case {
@@ -130,4 +130,4 @@ TEST(MigrationWalk, NothingBreaksAndEverythingComesToRest) {
 }
 
 }  // namespace
-}  // namespace embla::model
+}  // namespace embla::model::migration_model_test

@@ -8,7 +8,7 @@
 #include "tests/model/searcher.h"
 #include "tests/model/steps_world.h"
 
-namespace embla::model {
+namespace embla::model::steps_guards_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST(StepsGuardsList, EveryGuardIsRemovedOnce) {
 }
 
 }  // namespace
-}  // namespace embla::model
+}  // namespace embla::model::steps_guards_test

@@ -11,7 +11,7 @@
 #include "tests/model/searcher.h"
 #include "tests/model/steps_world.h"
 
-namespace embla::model {
+namespace embla::model::steps_model_test {
 namespace {
 
 struct Case {
@@ -138,4 +138,4 @@ TEST(StepsWalk, NothingBreaksAndEveryStepIsMade) {
 }
 
 }  // namespace
-}  // namespace embla::model
+}  // namespace embla::model::steps_model_test

@@ -11,7 +11,6 @@ namespace embla::model {
 namespace {
 
 NodeId IdOf(int node) { return NodeId{static_cast<std::uint32_t>(node + 1)}; }
-int IndexOf(NodeId id) { return static_cast<int>(ToInt(id)) - 1; }
 
 }  // namespace
 

@@ -24,6 +24,9 @@
 
 namespace embla::model {
 
+// Nodes of a world have the ids 1, 2, ...
+inline int IndexOf(NodeId id) { return static_cast<int>(ToInt(id)) - 1; }
+
 inline constexpr int kUpdatesMax = 4;
 
 struct ModelConfig {

@@ -5,8 +5,6 @@
 namespace embla::model {
 namespace {
 
-int IndexOf(NodeId id) { return static_cast<int>(ToInt(id)) - 1; }
-
 bool TakesUpdates(const NodeWorld& node) {
   return !node.is_held && Owns(node.state) && !IsFrozen(node.state);
 }

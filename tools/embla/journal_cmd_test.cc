@@ -18,7 +18,7 @@
 #include "server/journal/snapshot_files.h"
 #include "server/log/node_log.h"
 
-namespace embla::cli {
+namespace embla::cli::journal_cmd_test {
 namespace {
 
 using embla::testing::IsOk;
@@ -208,4 +208,4 @@ TEST_F(JournalCmdTest, NamesARecordOfANewerProgram) {
 }
 
 }  // namespace
-}  // namespace embla::cli
+}  // namespace embla::cli::journal_cmd_test

@@ -36,7 +36,7 @@ TEST(ErrorText, IsOneObjectWithWhatToDoAsJson) {
   EXPECT_EQ(error.at("code"), "NOT_FOUND");
   EXPECT_EQ(error.at("message"), "no table \"b\"");
   EXPECT_EQ(error.at("exit_code"), 4);
-  EXPECT_THAT(error.at("what_to_do").get<std::string>(), testing::HasSubstr("embla table ls"));
+  EXPECT_THAT(error.at("what_to_do").get<std::string>(), ::testing::HasSubstr("embla table ls"));
 }
 
 }  // namespace
