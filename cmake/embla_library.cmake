@@ -31,7 +31,19 @@ endfunction()
 
 # Every header compiles alone, as a part of the build: no test waits for a cold compiler. A source
 # includes its own header first (tools/tidy.py), so only a header without a source of its name needs
-# an object, without optimisation and debug information.
+# an object, without optimisation and debug information. A unity build, where headers are seen
+# behind others anyway, has them in target `embla_headers` only: they are a tenth of its time.
+add_custom_target(embla_headers)
+function(embla_header_objects target)
+  add_library(${target} OBJECT ${ARGN})
+  target_compile_options(${target} PRIVATE -O0 -g0)
+  add_dependencies(embla_headers ${target})
+  if(EMBLA_UNITY)
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+endfunction()
+
+# The objects of a library's headers.
 function(embla_headers name)
   cmake_parse_arguments(ARG "" "" "SRCS;HDRS" ${ARGN})
   set(alone "")
@@ -43,9 +55,8 @@ function(embla_headers name)
     endif()
   endforeach()
   if(alone)
-    add_library(embla_${name}_headers OBJECT ${alone})
+    embla_header_objects(embla_${name}_headers ${alone})
     target_link_libraries(embla_${name}_headers PRIVATE embla_${name})
-    target_compile_options(embla_${name}_headers PRIVATE -O0 -g0)
   endif()
 endfunction()
 
@@ -58,9 +69,8 @@ function(embla_test_headers)
     cmake_path(RELATIVE_PATH stub BASE_DIRECTORY ${PROJECT_BINARY_DIR} OUTPUT_VARIABLE target)
     string(MAKE_C_IDENTIFIER ${target} target)
     if(NOT TARGET ${target})
-      add_library(${target} OBJECT ${stub})
+      embla_header_objects(${target} ${stub})
       target_link_libraries(${target} PRIVATE embla_options ${ARG_DEPS} GTest::gmock)
-      target_compile_options(${target} PRIVATE -O0 -g0)
     endif()
   endforeach()
 endfunction()
@@ -135,8 +145,11 @@ add_custom_target(embla_tsan_tests)
 # The tests with label `gpu`: what tests/gpu.sh builds.
 add_custom_target(embla_gpu_tests)
 
-# Compiling a test takes longer than running it; what it tests is in libraries.
-set(embla_test_options $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1$<SEMICOLON>-g0>)
+# Compiling a test takes longer than running it; what it tests is in libraries. GCC collects garbage
+# from half a gigabyte on: a tenth of the time, for a fifth more memory.
+set(embla_test_options
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1$<SEMICOLON>-g0>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288>)
 
 # embla_suites(<name> SRCS ... DEPS ...): tests that several programs link, each with another
 # implementation of what they test, as objects: compiled once.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The tests with label `long`; then chaos, restores of coordinator and nodes from older copies, and
-# trials of copies that come, go, lead, die and are lost, leaders of coordinators that are killed,
-# stopped and cut off, and coordinators killed and links cut amid reshards, in pieces: hours in all.
+# Headers, each alone; the tests with label `long`; then chaos, restores of coordinator and nodes
+# from older copies, and trials of copies that come, go, lead, die and are lost, leaders of
+# coordinators that are killed, stopped and cut off, and coordinators killed and links cut amid
+# reshards, in pieces: hours in all.
 # Each piece that ends well adds a row to the table at the end of docs/correctness.md: part,
 # protocol, commit, seed, counts. The first one that does not ends the run.
 #
@@ -58,6 +59,7 @@ log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 
 if ((!resume)) || ! grep -q "^| tests | $protocol | $commit | " "$page"; then
+  cmake --build "$build" --target embla_headers
   ctest --test-dir "$build" --label-regex '^long$' --output-on-failure | tee "$log"
   append tests fixed "$(grep 'tests passed' "$log")"
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A build of a small house fails at a header that does not compile alone, and at no other; this
-# build compiles every header alone.
+# build, or its target embla_headers, compiles every header alone.
 # Usage: tests/house/headers.sh CMAKE BUILD_DIR
 set -euo pipefail
 export LC_ALL=C

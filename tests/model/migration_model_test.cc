@@ -37,9 +37,7 @@ const Case kCases[] = {
       .has_refusals = true,
       .has_slow_writes = true,
       .has_partial_loss = true}},
-    {"TwoUpdates", {.updates = 2, .has_slow_writes = true}},
     {"TwoMoves", {.moves = 2}},
-    {"OneMoveTailLoss", {.tail_losses = 1}},
     {"TwoMovesAborts", {.moves = 2, .has_crashes = false, .has_deadlines = true}},
     {"ThreeNodes", {.nodes = 3}},
     {"TwoCoordinators", {.coordinators = 2, .has_deadlines = true}},
@@ -50,7 +48,6 @@ const Case kCases[] = {
       .has_refusals = true,
       .has_slow_writes = true,
       .moves_within_nodes = true}},
-    {"WithinAndBetweenNodes", {.moves = 2, .moves_within_nodes = true}},
     {"WithinAndBetweenNodesAborts",
      {.moves = 2, .has_crashes = false, .has_deadlines = true, .moves_within_nodes = true}},
     {"WithinANodeProgressWhenMessagesAreLost",
@@ -67,6 +64,9 @@ const Case kCases[] = {
      true},
 };
 const Case kSlowCases[] = {
+    {"WithinAndBetweenNodes", {.moves = 2, .moves_within_nodes = true}},
+    {"OneMoveTailLoss", {.tail_losses = 1}},
+    {"TwoUpdates", {.updates = 2, .has_slow_writes = true}},
     {"TwoMovesTwoUpdates", {.updates = 2, .moves = 2}},
     {"OneMoveTailLossSlowWrites",
      {.has_deadlines = true, .has_slow_writes = true, .tail_losses = 1}},
